@@ -1,0 +1,47 @@
+package adaptive
+
+import "time"
+
+// Mode of a cluster's lanes.
+type Mode string
+
+// The three modes.
+const (
+	Off     Mode = "off"
+	Shadow  Mode = "shadow"
+	Enforce Mode = "enforce"
+)
+
+// Settings of one cluster's controller. Tags name the configuration key, the environment alias and the documentation
+// line; package config reads all three.
+type Settings struct {
+	Mode                     Mode          `yaml:"mode" env:"ADAPTIVE_ADMISSION_MODE" enum:"off,shadow,enforce" doc:"off admits without accounting, shadow accounts and records what it would do, enforce queues and refuses."`
+	MinLimit                 int           `yaml:"minLimit" env:"ADAPTIVE_ADMISSION_MIN_LIMIT" min:"1" max:"104249991" doc:"The adaptive limit never goes below this cost."`
+	InitialLimit             int           `yaml:"initialLimit" env:"ADAPTIVE_ADMISSION_INITIAL_LIMIT" min:"1" max:"104249991" doc:"Limit at start; clamped to minLimit and maxLimit."`
+	MaxLimit                 int           `yaml:"maxLimit" env:"ADAPTIVE_ADMISSION_MAX_LIMIT" min:"1" max:"104249991" doc:"The adaptive limit never goes above this cost."`
+	MaxQueueCount            int           `yaml:"maxQueueCount" env:"ADAPTIVE_ADMISSION_MAX_QUEUE_COUNT" min:"1" max:"104249991" doc:"Waiters per queue (per lane with virtual lanes)."`
+	MaxQueueCost             int           `yaml:"maxQueueCost" env:"ADAPTIVE_ADMISSION_MAX_QUEUE_COST" min:"1" max:"104249991" doc:"Waiting cost per queue (per lane with virtual lanes)."`
+	MaxWait                  time.Duration `yaml:"maxWait" env:"ADAPTIVE_ADMISSION_MAX_WAIT_MS,ms" min:"1ms" max:"24h" doc:"Longest wait for capacity."`
+	Window                   time.Duration `yaml:"window" env:"ADAPTIVE_ADMISSION_WINDOW_MS,ms" min:"1ms" max:"24h" doc:"Adaptation window."`
+	DecreaseFactor           float64       `yaml:"decreaseFactor" doc:"Factor on the limit under high pressure or rising latency; in (0,1)."`
+	CriticalDecreaseFactor   float64       `yaml:"criticalDecreaseFactor" doc:"Factor on the limit under critical pressure; in (0,1), at most decreaseFactor."`
+	IncreaseStep             int           `yaml:"increaseStep" min:"1" max:"104249991" doc:"Step by which the limit grows."`
+	MaxIncreasePerWindow     int           `yaml:"maxIncreasePerWindow" min:"1" max:"104249991" doc:"Most the limit grows in one window."`
+	ShortAlpha               float64       `yaml:"shortAlpha" doc:"Weight of a new sample in the short latency average; in (0,1], above longAlpha."`
+	LongAlpha                float64       `yaml:"longAlpha" doc:"Weight of a new sample in the long latency average; in (0,1]."`
+	UtilizationHigh          float64       `yaml:"utilizationHigh" min:"0" max:"1" doc:"Utilisation from which the limit may grow."`
+	UtilizationLow           float64       `yaml:"utilizationLow" min:"0" max:"1" doc:"Utilisation at or under which stale latency evidence expires."`
+	LatencyGradientThreshold float64       `yaml:"latencyGradientThreshold" doc:"Relative rise of short over long latency that counts as overload; in (0,1]."`
+	VirtualLanes             bool          `yaml:"virtualLanes" env:"OMNIROUTE_CHAT_VIRTUAL_LANES" doc:"A queue per tenant, shared fairly by settled work."`
+	GenerationCost           int           `yaml:"generationCost" min:"0" max:"1000" doc:"Cost a request keeps from its first response byte to its end."`
+}
+
+// DefaultSettings are the documented defaults.
+func DefaultSettings() Settings {
+	return Settings{
+		Mode: Shadow, MinLimit: 8, InitialLimit: 64, MaxLimit: 1000, MaxQueueCount: 128, MaxQueueCost: 2000,
+		MaxWait: 5 * time.Second, Window: time.Second, DecreaseFactor: 0.8, CriticalDecreaseFactor: 0.5,
+		IncreaseStep: 1, MaxIncreasePerWindow: 1, ShortAlpha: 0.5, LongAlpha: 0.1,
+		UtilizationHigh: 0.7, UtilizationLow: 0.3, LatencyGradientThreshold: 0.25, GenerationCost: 1,
+	}
+}
