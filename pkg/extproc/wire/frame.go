@@ -1,0 +1,149 @@
+package wire
+
+import (
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Frame is an encoded ProcessingResponse.
+type Frame []byte
+
+// Continue returns the reply of a phase's own type that changes nothing. The frame is shared: it must not be changed.
+func Continue(p Phase) Frame { return continueFrames[p] }
+
+// continueFrames hold an empty HeadersResponse, BodyResponse or TrailersResponse under the oneof's field number.
+var continueFrames = [...]Frame{
+	RequestHeaders:   {1<<3 | 2, 0},
+	ResponseHeaders:  {2<<3 | 2, 0},
+	RequestBody:      {3<<3 | 2, 0},
+	ResponseBody:     {4<<3 | 2, 0},
+	RequestTrailers:  {5<<3 | 2, 0},
+	ResponseTrailers: {6<<3 | 2, 0},
+}
+
+// Header is a header to set.
+type Header struct{ Name, Value string }
+
+// Mutation changes the request's headers. The zero value changes nothing.
+type Mutation struct {
+	Set             []Header // overwrites what the client sent
+	Remove          []string
+	ClearRouteCache bool // the header picks the route: look it up again
+}
+
+// Headers returns the reply to a headers message that applies a mutation.
+func Headers(p Phase, m Mutation) Frame {
+	if len(m.Set) == 0 && len(m.Remove) == 0 && !m.ClearRouteCache {
+		return Continue(p)
+	}
+	var mutation []byte
+	for _, h := range m.Set {
+		mutation = appendMessage(mutation, 1, headerOption(h))
+	}
+	for _, name := range m.Remove {
+		mutation = appendMessage(mutation, 2, []byte(name))
+	}
+	common := appendMessage(nil, 2, mutation)
+	if m.ClearRouteCache {
+		common = protowire.AppendTag(common, 5, protowire.VarintType)
+		common = protowire.AppendVarint(common, 1)
+	}
+	number := protowire.Number(1)
+	if p == ResponseHeaders {
+		number = 2
+	}
+	return appendMessage(nil, number, appendMessage(nil, 1, common))
+}
+
+// headerOption encodes a HeaderValueOption: the value as raw_value, since Envoy ignores value, and the append action
+// said explicitly, since proxies differ on what an unset one means. OVERWRITE_IF_EXISTS_OR_ADD is 2.
+func headerOption(h Header) []byte {
+	value := appendMessage(nil, 1, []byte(h.Name))
+	value = appendMessage(value, 3, []byte(h.Value))
+	option := appendMessage(nil, 1, value)
+	option = protowire.AppendTag(option, 3, protowire.VarintType)
+	return protowire.AppendVarint(option, 2)
+}
+
+// maxEcho bounds one echoed piece: a proxy may refuse a larger message.
+const maxEcho = 64 << 10
+
+// Echo returns the frames that hand a chunk back in full-duplex mode, in pieces of at most 64 KiB. The frames own
+// their bytes.
+func Echo(m *Message) []Frame {
+	var frames []Frame
+	sent := 0
+	piece := make([]byte, 0, min(m.BodyLen(), maxEcho))
+	flush := func() {
+		sent += len(piece)
+		frames = append(frames, echo(m.Phase, piece, m.EndOfStream && sent == m.BodyLen()))
+		piece = piece[:0]
+	}
+	m.EachChunk(func(chunk []byte) {
+		for len(chunk) > 0 {
+			n := min(len(chunk), maxEcho-len(piece))
+			piece, chunk = append(piece, chunk[:n]...), chunk[n:]
+			if len(piece) == maxEcho {
+				flush()
+			}
+		}
+	})
+	if len(piece) > 0 || len(frames) == 0 {
+		flush()
+	}
+	return frames
+}
+
+func echo(p Phase, body []byte, end bool) Frame {
+	var streamed []byte
+	if len(body) > 0 {
+		streamed = appendMessage(streamed, 1, body)
+	}
+	if end {
+		streamed = protowire.AppendTag(streamed, 2, protowire.VarintType)
+		streamed = protowire.AppendVarint(streamed, 1)
+	}
+	number := protowire.Number(3)
+	if p == ResponseBody {
+		number = 4
+	}
+	mutation := appendMessage(nil, 3, streamed)
+	common := appendMessage(nil, 3, mutation)
+	return appendMessage(nil, number, appendMessage(nil, 1, common))
+}
+
+// Value is one value of the dynamic metadata: a string, or a number where Text is empty.
+type Value struct {
+	Key    string
+	Text   string
+	Number float64
+}
+
+// WithMetadata returns the frame with dynamic metadata in a namespace. The frame itself is not changed.
+func (f Frame) WithMetadata(namespace string, values []Value) Frame {
+	var inner []byte
+	for _, v := range values {
+		inner = appendMessage(inner, 1, structEntry(v.Key, v.encode()))
+	}
+	outer := appendMessage(nil, 1, structEntry(namespace, appendMessage(nil, 5, inner)))
+	out := make(Frame, 0, len(f)+len(outer)+4)
+	return appendMessage(append(out, f...), 8, outer)
+}
+
+func (v Value) encode() []byte {
+	if v.Text != "" {
+		return appendMessage(nil, 3, []byte(v.Text))
+	}
+	b := protowire.AppendTag(nil, 2, protowire.Fixed64Type)
+	return protowire.AppendFixed64(b, math.Float64bits(v.Number))
+}
+
+func structEntry(key string, value []byte) []byte {
+	return appendMessage(appendMessage(nil, 1, []byte(key)), 2, value)
+}
+
+func appendMessage(dst []byte, number protowire.Number, message []byte) []byte {
+	dst = protowire.AppendTag(dst, number, protowire.BytesType)
+	return protowire.AppendBytes(dst, message)
+}
