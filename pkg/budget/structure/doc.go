@@ -1,0 +1,31 @@
+// Package structure reads, while a request body passes by in chunks, what the body would cost the model behind it: how
+// many messages and tools it has, how many answers it asks for, whether the answer streams, and about how many tokens its
+// text makes. It never keeps the body.
+//
+// # What counts
+//
+// Features are the members of the top-level object and of one wrapper, the object under its member "request". The two
+// levels are read as one request: messages and tools add up, the larger fan-out holds, and a stream flag of the top level
+// beats one in the wrapper. A repeated name adds up too, so whichever of two equal names the upstream's parser takes, the
+// count is at least what that parser sees. Counts never go down as more of the body arrives.
+//
+//   - Messages: elements of "messages", "input" and "contents"; 1 where one of them is an object or a non-empty string.
+//   - Tools: elements of "tools", "functions" and "functionDeclarations". An element of "tools" that holds
+//     functionDeclarations of its own counts as many as it declares, and at least 1.
+//   - Fanout: the largest of "n", "candidateCount" and "candidate_count", the latter two also in "generationConfig".
+//   - Stream: the boolean "stream".
+//   - Tokens: a quarter for every ASCII code point of text, one for every other, rounded down. Text is every string value
+//     and every member name below the two feature levels: property names of a tool's schema are prompt text, while the names
+//     at the feature levels are the protocol's.
+//
+// Names match exactly, after escapes are decoded.
+//
+// # Invariants
+//
+//   - The result depends on the bytes alone, not on where they are cut into chunks.
+//   - Memory is one Scanner of fixed size; nothing is allocated.
+//   - A settled scan costs nothing more: more than 10 000 values, or 12 containers inside one another, end it as exhausted, a
+//     fault in the grammar of RFC 8259 ends it as not JSON. What was counted before a fault does not count.
+//   - A byte order mark before the document is accepted, as many servers strip it. Bytes that are not UTF-8 are no fault
+//     inside strings.
+package structure

@@ -1,0 +1,261 @@
+package structure
+
+// state is what the scan expects next.
+type state uint8
+
+const (
+	start      state = iota // the document, or a byte order mark before it
+	mark2                   // second byte of the mark
+	mark3                   // third byte of the mark
+	document                // the document, after a mark
+	value                   // a value
+	firstValue              // a value, or the end of an empty array
+	firstName               // a name, or the end of an empty object
+	name                    // a name
+	colon                   // the colon after a name
+	next                    // a comma, or the end of the container
+	inString                // see string.go
+	inNumber                // see number.go
+	inLiteral               // the rest of true, false or null
+	done                    // white space
+	exhausted               // nothing: too many values, or too deep
+	failed                  // nothing: not JSON
+)
+
+// maxName is longer than any name that matters.
+const maxName = 24
+
+// Scanner reads one body. The zero value is ready; after Reset it is ready for another. It is not safe for concurrent use.
+type Scanner struct {
+	state  state
+	depth  int             // open containers, < maxDepth
+	places [maxDepth]place // of the open containers, from index 1
+	member member          // what the name before the value to come means
+	counts counts
+
+	text    textState
+	number  numberState
+	literal string // what is left of true, false or null
+	short   [maxName]byte
+	length  int // bytes in short; maxName+1 when there were more
+}
+
+// Reset makes the scanner ready for another body.
+func (s *Scanner) Reset() { *s = Scanner{} }
+
+// Write reads the next chunk. The chunk is not kept.
+func (s *Scanner) Write(p []byte) {
+	for i := 0; i < len(p); {
+		switch s.state {
+		case inString:
+			i = s.scanString(p, i)
+		case inNumber:
+			i = s.scanNumber(p, i)
+		case inLiteral:
+			i = s.scanLiteral(p, i)
+		case mark2, mark3:
+			s.scanMark(p[i])
+			i++
+		case exhausted, failed:
+			return
+		default:
+			c := p[i]
+			i++
+			if c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+				s.scanToken(c)
+			}
+		}
+	}
+}
+
+// Close says that the body has ended: a document that has not is malformed. It returns the final features.
+func (s *Scanner) Close() Features {
+	if s.state == inNumber && s.depth == 0 && s.number.complete() {
+		s.state = done
+	}
+	if s.state != done && s.state != exhausted {
+		s.state = failed
+	}
+	return s.Features()
+}
+
+// NotJSON says that the bytes so far cannot be the beginning of a JSON document: compressed, malformed or something else.
+// After Close it also covers bodies that are empty or cut short. Once true it stays true.
+func (s *Scanner) NotJSON() bool { return s.state == failed }
+
+// Features returns what is known so far. It may be called at any time.
+func (s *Scanner) Features() Features {
+	if s.state == failed || s.counts.nodes == 0 {
+		return Features{}
+	}
+	stream := s.counts.stream[0]
+	if !stream.known {
+		stream = s.counts.stream[1]
+	}
+	return Features{
+		Messages:    s.counts.messages,
+		Tools:       s.counts.tools,
+		Fanout:      s.counts.fanout,
+		Tokens:      s.counts.quarters / 4,
+		Stream:      stream.value,
+		StreamKnown: stream.known,
+		Known:       true,
+		Exhausted:   s.state == exhausted,
+		Complete:    s.state == done,
+	}
+}
+
+// scanMark takes the rest of a UTF-8 byte order mark.
+func (s *Scanner) scanMark(c byte) {
+	switch {
+	case s.state == mark2 && c == 0xBB:
+		s.state = mark3
+	case s.state == mark3 && c == 0xBF:
+		s.state = document
+	default:
+		s.state = failed
+	}
+}
+
+// scanToken takes a byte outside strings, numbers and literals that is no white space.
+func (s *Scanner) scanToken(c byte) {
+	switch s.state {
+	case start:
+		if c == 0xEF {
+			s.state = mark2
+			return
+		}
+		s.beginValue(c)
+	case document, value:
+		s.beginValue(c)
+	case firstValue:
+		if c == ']' {
+			s.endContainer()
+			return
+		}
+		s.beginValue(c)
+	case firstName, name:
+		switch {
+		case c == '"':
+			s.beginName()
+		case c == '}' && s.state == firstName:
+			s.endContainer()
+		default:
+			s.state = failed
+		}
+	case colon:
+		s.state = failed
+		if c == ':' {
+			s.state = value
+		}
+	case next:
+		s.scanNext(c)
+	default: // done: more than one document
+		s.state = failed
+	}
+}
+
+// scanNext takes the byte after a value inside a container.
+func (s *Scanner) scanNext(c byte) {
+	array := s.places[s.depth].isArray()
+	switch {
+	case c == ',' && array:
+		s.state = value
+	case c == ',':
+		s.state = name
+	case c == ']' && array, c == '}' && !array:
+		s.endContainer()
+	default:
+		s.state = failed
+	}
+}
+
+// beginValue takes the first byte of a value.
+func (s *Scanner) beginValue(c byte) {
+	if s.counts.nodes++; s.counts.nodes > maxNodes {
+		s.state = exhausted
+		return
+	}
+	parent := s.places[s.depth]
+	if parent.isArray() {
+		s.member = otherMember
+		s.counts.addElement(parent)
+	}
+	switch c {
+	case '"':
+		s.beginText()
+	case '{':
+		s.beginObject(parent)
+	case '[':
+		s.beginContainer(arrayPlace(s.member), firstValue)
+	case 't', 'f':
+		if s.member == streamMember {
+			s.counts.setStream(parent, c == 't')
+		}
+		s.beginLiteral(c)
+	case 'n':
+		s.beginLiteral(c)
+	default:
+		s.beginNumber(c)
+	}
+}
+
+func (s *Scanner) beginObject(parent place) {
+	if s.depth == 0 {
+		s.beginContainer(topObject, firstName)
+		return
+	}
+	if s.member == messagesMember {
+		s.counts.messages++
+	}
+	s.beginContainer(objectPlace(parent, s.member), firstName)
+}
+
+func (s *Scanner) beginContainer(p place, first state) {
+	if s.depth++; s.depth >= maxDepth {
+		s.state = exhausted
+		return
+	}
+	s.places[s.depth] = p
+	s.state = first
+}
+
+func (s *Scanner) endContainer() {
+	s.depth--
+	s.endValue()
+}
+
+func (s *Scanner) endValue() {
+	s.state = next
+	if s.depth == 0 {
+		s.state = done
+	}
+}
+
+// beginLiteral expects the rest of true, false or null after its first byte.
+func (s *Scanner) beginLiteral(first byte) {
+	switch first {
+	case 't':
+		s.literal = "rue"
+	case 'f':
+		s.literal = "alse"
+	default:
+		s.literal = "ull"
+	}
+	s.state = inLiteral
+}
+
+// scanLiteral takes bytes of true, false and null.
+func (s *Scanner) scanLiteral(p []byte, i int) int {
+	for ; i < len(p) && len(s.literal) > 0; i++ {
+		if p[i] != s.literal[0] {
+			s.state = failed
+			return i
+		}
+		s.literal = s.literal[1:]
+	}
+	if len(s.literal) == 0 {
+		s.endValue()
+	}
+	return i
+}
