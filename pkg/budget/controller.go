@@ -1,0 +1,192 @@
+package budget
+
+import (
+	"sync"
+	"time"
+)
+
+// Anonymous is the fairness key of asks that name none.
+const Anonymous = "anonymous"
+
+// Controller shares one byte budget, and optionally a number of slots, among heavy requests. Its methods never block on
+// anything but a short lock. All are safe for concurrent use.
+type Controller struct {
+	pressure func() Pressure
+
+	mu       sync.Mutex
+	settings Settings
+	budget   Budget
+	inflight int64      // bytes of all live holds
+	live     list[Hold] // by the time they were granted, youngest last
+	active   int        // live holds in ordinary slots
+	headroom int        // live holds in headroom slots
+	queue    queue
+	sheds    map[Reason]int64
+
+	// onChange sees every change of the inflight bytes, under the lock. Tests set it.
+	onChange func(inflight, budget int64)
+}
+
+// New returns a controller of budget b. pressure reports the current pressure; nil is always normal and healthy. It is
+// called under the controller's lock: it must return at once and not call back. Whoever changes what it reports calls
+// Wake afterwards.
+func New(s Settings, b Budget, pressure func() Pressure) *Controller {
+	if pressure == nil {
+		pressure = func() Pressure { return Pressure{Healthy: true} }
+	}
+	return &Controller{pressure: pressure, settings: s, budget: b, sheds: make(map[Reason]int64)}
+}
+
+// Configure replaces the settings. Holds and waiters stay, with the deadlines they have; waiters that now fit are
+// granted.
+func (c *Controller) Configure(s Settings) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settings = s
+	c.dispatchLocked()
+}
+
+// SetBudget replaces the budget. A larger one serves waiters at once. Under a smaller one nothing is granted until
+// enough has drained, and waiters whose body can no longer fit are refused with BodyExceedsBudget.
+func (c *Controller) SetBudget(b Budget) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.budget = b
+	for _, w := range c.queue.all() {
+		if w.total() > b.Bytes {
+			w.refuseLocked(BodyExceedsBudget)
+		}
+	}
+	c.dispatchLocked()
+}
+
+// Budget returns the current budget.
+func (c *Controller) Budget() Budget {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.budget
+}
+
+// Wake looks at the queue again because the pressure changed: headroom may have opened, or waiting may have become
+// pointless.
+func (c *Controller) Wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dispatchLocked()
+}
+
+// Acquire reserves a.Bytes and a slot, both or neither. Exactly one result is non-nil: the hold when there is room, a
+// waiter when it has to wait for some, or a refusal.
+func (c *Controller) Acquire(a Ask) (*Hold, *Waiter, *Refusal) {
+	if a.Key == "" {
+		a.Key = Anonymous
+	}
+	a.Bytes = max(a.Bytes, 0)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.pressure()
+	slot := c.slotLocked(p)
+	switch {
+	case p.Severity >= Critical:
+		return nil, nil, c.refuseLocked(ResourcePressure, a.Structure, 0)
+	case a.Bytes > c.budget.Bytes:
+		return nil, nil, c.refuseLocked(BodyExceedsBudget, a.Structure, 0)
+	case slot && c.queue.empty() && c.roomLocked(a.Bytes):
+		return c.admitLocked(a.Key, a.Bytes), nil, nil
+	}
+	w, refusal := c.waitLocked(&Waiter{
+		c: c, key: a.Key, bytes: a.Bytes, structure: a.Structure, bound: c.boundLocked(p, slot, a.MaxWait),
+	})
+	return nil, w, refusal
+}
+
+// Shed counts a refusal that was decided elsewhere.
+func (c *Controller) Shed(r Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sheds[r]++
+}
+
+// roomLocked reports whether bytes more fit the budget. After the budget shrank, what is left may be negative.
+func (c *Controller) roomLocked(bytes int64) bool {
+	return bytes <= c.budget.Bytes-c.inflight
+}
+
+// slotLocked reports whether one more request may be in flight.
+func (c *Controller) slotLocked(p Pressure) bool {
+	return c.ordinarySlotLocked() || p.Healthy && c.headroom < c.headroomSlotsLocked()
+}
+
+func (c *Controller) ordinarySlotLocked() bool {
+	return c.settings.HeavySlots == nil || c.active < *c.settings.HeavySlots
+}
+
+func (c *Controller) headroomSlotsLocked() int {
+	if c.settings.HealthyHeadroom != nil {
+		return *c.settings.HealthyHeadroom
+	}
+	return *c.settings.HeavySlots
+}
+
+// boundLocked is how long an ask may wait from now. Calm shortens only the wait for bytes: those come back soon, or the
+// budget is too small for the load, while a slot is held as long as its request is.
+func (c *Controller) boundLocked(p Pressure, slot bool, most time.Duration) time.Duration {
+	bound := c.settings.Queue.MaxWait
+	if p.Severity == Normal && slot {
+		bound = min(bound, c.settings.Queue.CalmWait)
+	}
+	return max(0, min(bound, most))
+}
+
+// waitLocked queues w, or refuses it when it may not wait.
+func (c *Controller) waitLocked(w *Waiter) (*Waiter, *Refusal) {
+	switch {
+	case w.bound == 0:
+		return nil, c.refuseLocked(InflightBytesBudget, w.structure, w.bound)
+	case w.bytes > int64(c.settings.Queue.MaxQueuedBytes)-c.queue.bytes:
+		return nil, c.refuseLocked(QueuedBytesBudget, w.structure, w.bound)
+	}
+	w.done = make(chan struct{})
+	w.timer = time.AfterFunc(w.bound, w.expire)
+	c.queue.push(w)
+	return w, nil
+}
+
+// dispatchLocked grants waiters what is free, as long as the next fits; under critical pressure it sends all away.
+func (c *Controller) dispatchLocked() {
+	if c.queue.empty() {
+		return
+	}
+	p := c.pressure()
+	if p.Severity >= Critical {
+		for _, w := range c.queue.all() {
+			w.refuseLocked(ResourcePressure)
+		}
+		return
+	}
+	fits := func(w *Waiter) bool {
+		return c.roomLocked(w.bytes) && (w.grows != nil || c.slotLocked(p))
+	}
+	for w := c.queue.next(fits); w != nil; w = c.queue.next(fits) {
+		w.grantLocked()
+	}
+}
+
+// admitLocked makes a hold of bytes, which must fit, in the slot that must be free.
+func (c *Controller) admitLocked(key string, bytes int64) *Hold {
+	h := &Hold{c: c, key: key, since: time.Now(), headroom: !c.ordinarySlotLocked()}
+	h.place.of = h
+	c.live.pushBack(&h.place)
+	*c.slotsLocked(h)++
+	h.resizeLocked(bytes)
+	return h
+}
+
+// slotsLocked is the counter of h's kind of slot.
+func (c *Controller) slotsLocked(h *Hold) *int {
+	if h.headroom {
+		return &c.headroom
+	}
+	return &c.active
+}

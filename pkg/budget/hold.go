@@ -1,0 +1,129 @@
+package budget
+
+import "time"
+
+// maxGrowth bounds what a growing hold reserves ahead of the bytes that arrived.
+const maxGrowth = 4 << 20
+
+// Hold is a live reservation: a slot and bytes of the budget. Whoever has it releases it, once the request's body no
+// longer occupies memory. One goroutine grows and shrinks it; Release may come from any.
+type Hold struct {
+	c        *Controller
+	key      string
+	since    time.Time // when it was granted
+	headroom bool      // in a headroom slot
+	place    node[Hold]
+
+	bytes    int64
+	growth   *Waiter // pending growth
+	released bool
+}
+
+// Bytes returns what is reserved; 0 after Release.
+func (h *Hold) Bytes() int64 {
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	return h.bytes
+}
+
+// TryGrow raises the reservation to at least total bytes if there is room now and no other hold waits to grow. While
+// nobody waits it doubles the reservation, by at most 4 MiB and not beyond HardMaxBody, so that a body of many chunks
+// asks seldom; otherwise it takes exactly total. A released hold does not grow.
+func (h *Hold) TryGrow(total int64) bool {
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	return h.tryGrowLocked(total)
+}
+
+// Grow raises the reservation to at least total bytes, or waits for it at most maxWait and the wait that the pressure
+// allows. Both results are nil when it grew at once. While it waits, only the missing bytes are charged to the queue and
+// the hold keeps what it has; a hold has one growth at a time. Waiting on a released hold is cancelled from the start.
+func (h *Hold) Grow(total int64, maxWait time.Duration) (*Waiter, *Refusal) {
+	c := h.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.released {
+		w := &Waiter{c: c, done: make(chan struct{})}
+		close(w.done)
+		return w, nil
+	}
+	if h.tryGrowLocked(total) {
+		return nil, nil
+	}
+	p := c.pressure()
+	switch {
+	case p.Severity >= Critical:
+		return nil, c.refuseLocked(ResourcePressure, false, 0)
+	case total > c.budget.Bytes:
+		return nil, c.refuseLocked(BodyExceedsBudget, false, 0)
+	}
+	h.cancelGrowthLocked()
+	w, refusal := c.waitLocked(&Waiter{
+		c: c, key: h.key, bytes: total - h.bytes, grows: h, bound: c.boundLocked(p, true, maxWait),
+	})
+	h.growth = w
+	return w, refusal
+}
+
+// Shrink gives back what is reserved above total.
+func (h *Hold) Shrink(total int64) {
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	if total = max(total, 0); total < h.bytes {
+		h.resizeLocked(total)
+		h.c.dispatchLocked()
+	}
+}
+
+// Release gives everything back and cancels a pending growth. It may be called more than once.
+func (h *Hold) Release() {
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	if !h.released {
+		h.releaseLocked()
+		h.c.dispatchLocked()
+	}
+}
+
+func (h *Hold) tryGrowLocked(total int64) bool {
+	c := h.c
+	switch {
+	case h.released:
+		return false
+	case total <= h.bytes:
+		return true
+	case c.queue.growths > 0 || !c.roomLocked(total-h.bytes):
+		return false
+	}
+	ahead := min(h.bytes+min(h.bytes, maxGrowth), int64(c.settings.HardMaxBody))
+	if ahead > total && c.queue.empty() && c.roomLocked(ahead-h.bytes) {
+		total = ahead
+	}
+	h.resizeLocked(total)
+	return true
+}
+
+func (h *Hold) cancelGrowthLocked() {
+	if w := h.growth; w != nil {
+		h.c.queue.remove(w)
+		w.settleLocked()
+	}
+}
+
+func (h *Hold) releaseLocked() {
+	h.cancelGrowthLocked()
+	h.resizeLocked(0)
+	h.released = true
+	h.c.live.remove(&h.place)
+	*h.c.slotsLocked(h)--
+}
+
+// resizeLocked is the one place where reserved bytes change.
+func (h *Hold) resizeLocked(bytes int64) {
+	c := h.c
+	c.inflight += bytes - h.bytes
+	h.bytes = bytes
+	if c.onChange != nil {
+		c.onChange(c.inflight, c.budget.Bytes)
+	}
+}
