@@ -1,0 +1,315 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxNodes bounds what a file may expand to through aliases.
+const maxNodes = 1 << 20
+
+// decoder reads YAML nodes into a configuration. It works on nodes, because a strict loader wants what unmarshalling
+// into structs loses: lines, duplicate keys, quoting, and all faults instead of the first.
+type decoder struct {
+	*report
+	nodes int
+}
+
+// decodeFile reads data over c. An empty document is a fault: in practice it is a file caught between truncation and writing.
+func decodeFile(r *report, c *Config, data []byte) {
+	var doc, second yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	err := dec.Decode(&doc)
+	switch {
+	case errors.Is(err, io.EOF) || (err == nil && (len(doc.Content) == 0 || isNull(doc.Content[0]))):
+		r.addLine(0, "", "the file is empty; write {} to mean the defaults")
+		return
+	case err != nil:
+		r.addLine(0, "", "%s", syntaxMessage(err, data))
+		return
+	}
+	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
+		r.addLine(second.Line, "", "the file holds more than one YAML document")
+	}
+	d := &decoder{report: r}
+	d.section(reflect.ValueOf(c).Elem(), doc.Content[0], "")
+	if d.nodes > maxNodes {
+		r.addLine(0, "", "the file expands to more than %d values", maxNodes)
+	}
+}
+
+func syntaxMessage(err error, data []byte) string {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	for i, line := range strings.Split(string(data), "\n") {
+		if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") {
+			return fmt.Sprintf("not YAML: %s (line %d is indented with a tab; YAML wants spaces)", text, i+1)
+		}
+	}
+	return "not YAML: " + text
+}
+
+// enter resolves an alias and reports whether the node should be looked at at all.
+func (d *decoder) enter(n *yaml.Node) (*yaml.Node, bool) {
+	d.nodes++
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n, d.nodes <= maxNodes
+}
+
+// section reads a mapping whose keys are the fields of a struct. An empty section leaves everything as it was.
+func (d *decoder) section(v reflect.Value, n *yaml.Node, path string) {
+	n, ok := d.enter(n)
+	if !ok {
+		return
+	}
+	fields := fieldsOf(v.Type())
+	d.mapping(n, path, func(key string, node *yaml.Node, at string) {
+		i := slices.IndexFunc(fields, func(f field) bool { return f.key == key })
+		if i < 0 {
+			d.addLine(node.Line, at, "unknown key%s", suggest(key, keysOf(fields)))
+			return
+		}
+		d.value(v.Field(fields[i].index), fields[i], node, at)
+	})
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	for _, f := range fields {
+		if f.required && v.Field(f.index).IsZero() && !d.has(join(path, f.key)) {
+			d.addLine(n.Line, join(path, f.key), "is required")
+		}
+	}
+}
+
+// mapping calls entry for every key of a mapping, once, with the node of its value.
+func (d *decoder) mapping(n *yaml.Node, path string, entry func(key string, node *yaml.Node, at string)) {
+	if isNull(n) {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		d.addLine(n.Line, path, "must be a mapping, not %s", describe(n))
+		return
+	}
+	lines := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind == yaml.AliasNode {
+			key = key.Alias
+		}
+		at := join(path, key.Value)
+		switch first, twice := lines[key.Value]; {
+		case key.Kind != yaml.ScalarNode || isNull(key):
+			d.addLine(key.Line, path, "keys must be strings, not %s", describe(key))
+		case key.ShortTag() == "!!merge":
+			d.addLine(key.Line, path, "merge keys (<<) are not supported; clusters inherit from \"*\"")
+		case twice:
+			d.addLine(key.Line, at, "key given twice, first on line %d", first)
+		default:
+			lines[key.Value] = key.Line
+			d.origins[at] = origin{line: key.Line}
+			entry(key.Value, value, at)
+		}
+	}
+}
+
+func (d *decoder) value(v reflect.Value, f field, n *yaml.Node, path string) {
+	switch f.kind {
+	case kindSection:
+		d.section(v, n, path)
+	case kindList:
+		d.list(v, f, n, path)
+	case kindMap:
+		d.entries(v, f, n, path)
+	default:
+		d.scalar(v, f, n, path)
+	}
+}
+
+// list replaces the whole list; an empty value leaves it as it was.
+func (d *decoder) list(v reflect.Value, f field, n *yaml.Node, path string) {
+	n, ok := d.enter(n)
+	if !ok || isNull(n) {
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		d.addLine(n.Line, path, "must be a list, not %s", describe(n))
+		return
+	}
+	list := reflect.MakeSlice(f.typ, len(n.Content), len(n.Content))
+	for i, item := range n.Content {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		d.origins[at] = origin{line: item.Line}
+		d.value(list.Index(i), f.element(), item, at)
+	}
+	v.Set(list)
+}
+
+// entries reads a map. With inheritance the base entry comes first and every other one starts as its copy.
+func (d *decoder) entries(v reflect.Value, f field, n *yaml.Node, path string) {
+	n, ok := d.enter(n)
+	if !ok || isNull(n) {
+		return
+	}
+	type pair struct {
+		key, at string
+		node    *yaml.Node
+	}
+	var pairs []pair
+	d.mapping(n, path, func(key string, node *yaml.Node, at string) {
+		pairs = append(pairs, pair{key, at, node})
+	})
+	out := reflect.MakeMap(f.typ)
+	base := reflect.New(f.typ.Elem()).Elem()
+	if f.inherit != "" {
+		slices.SortStableFunc(pairs, func(a, b pair) int { return boolRank(b.key == f.inherit) - boolRank(a.key == f.inherit) })
+		if old := v.MapIndex(reflect.ValueOf(f.inherit)); old.IsValid() {
+			base.Set(old)
+			out.SetMapIndex(reflect.ValueOf(f.inherit), base)
+		}
+	}
+	for _, p := range pairs {
+		elem := reflect.New(f.typ.Elem()).Elem()
+		elem.Set(base)
+		d.value(elem, f.element(), p.node, p.at)
+		out.SetMapIndex(reflect.ValueOf(p.key), elem)
+		if p.key == f.inherit && f.inherit != "" {
+			base.Set(elem)
+		}
+	}
+	v.Set(out)
+}
+
+func boolRank(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// scalar reads a single value. A value that is faulty is not taken over, so that later checks see only sound values.
+func (d *decoder) scalar(v reflect.Value, f field, n *yaml.Node, path string) {
+	n, ok := d.enter(n)
+	switch {
+	case !ok:
+		return
+	case isNull(n) && f.nullable:
+		v.SetZero()
+		return
+	case isNull(n):
+		d.addLine(n.Line, path, "has no value; leave the key out for the default")
+		return
+	case n.Kind != yaml.ScalarNode:
+		d.addLine(n.Line, path, "must be %s, not %s", f.noun(), describe(n))
+		return
+	case !f.accepts(n):
+		d.addLine(n.Line, path, "must be %s, not %s%s", f.noun(), describe(n), f.quoteHint(n))
+		return
+	}
+	got, err := f.parseScalar(n.Value)
+	if err != nil {
+		d.addLine(n.Line, path, "%v", err)
+		return
+	}
+	f.assign(v, got)
+}
+
+// assign stores a parsed value, behind a pointer of its own where the field is nullable.
+func (f field) assign(v, got reflect.Value) {
+	if !f.nullable {
+		v.Set(got)
+		return
+	}
+	p := reflect.New(f.typ)
+	p.Elem().Set(got)
+	v.Set(p)
+}
+
+// accepts reports whether the type YAML gives a scalar suits the field. Sizes and durations are text or numbers; whether
+// a number is right for one is for its parser to say, which knows better what to advise.
+func (f field) accepts(n *yaml.Node) bool {
+	tag := n.ShortTag()
+	switch f.kind {
+	case kindBool:
+		return tag == "!!bool"
+	case kindInt:
+		return tag == "!!int"
+	case kindFloat:
+		return tag == "!!int" || tag == "!!float"
+	case kindSize, kindDuration:
+		return tag == "!!str" || tag == "!!int" || tag == "!!float"
+	default:
+		return tag == "!!str"
+	}
+}
+
+func (f field) quoteHint(n *yaml.Node) string {
+	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
+	switch {
+	case f.kind == kindString:
+		return "; quote it"
+	case quoted && (f.kind == kindBool || f.kind == kindInt || f.kind == kindFloat):
+		return "; leave the quotes out"
+	}
+	return ""
+}
+
+// noun names the kind of value a field wants.
+func (f field) noun() string {
+	switch f.kind {
+	case kindBool:
+		return "true or false"
+	case kindInt:
+		return "an integer"
+	case kindFloat:
+		return "a number"
+	case kindSize:
+		return "a size"
+	case kindDuration:
+		return "a duration"
+	case kindList:
+		return "a list"
+	case kindMap, kindSection:
+		return "a mapping"
+	}
+	return "a string"
+}
+
+// describe names what stands there, without showing it.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.ShortTag() {
+	case "!!str":
+		return "a string"
+	case "!!int":
+		return "an integer"
+	case "!!float":
+		return "a number with fraction or exponent"
+	case "!!bool":
+		return "true or false"
+	case "!!null":
+		return "nothing"
+	case "!!timestamp":
+		return "a date"
+	}
+	return "a value tagged " + clip(n.ShortTag())
+}
+
+func isNull(n *yaml.Node) bool {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
+}
