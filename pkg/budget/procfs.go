@@ -156,3 +156,16 @@ func hasItem(list, item string) bool {
 	}
 	return false
 }
+
+// parseCount reads a file of one number.
+func parseCount(r io.Reader) (int64, error) {
+	text, err := readSmall(r)
+	if err != nil {
+		return 0, err
+	}
+	value, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil || value < 0 {
+		return 0, fmt.Errorf("%.40q is not a count", text)
+	}
+	return value, nil
+}
