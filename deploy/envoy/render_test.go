@@ -1,0 +1,183 @@
+package envoyconf_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	envoyconf "github.com/headgate/headgate/deploy/envoy"
+	"github.com/headgate/headgate/internal/stack"
+	"github.com/headgate/headgate/pkg/config"
+)
+
+var update = flag.Bool("update", false, "write the shipped files instead of comparing them")
+
+func demo(t *testing.T) *config.Config {
+	t.Helper()
+	c, err := config.Load(filepath.Join("..", "..", "internal", "stack", "demo.yaml"), nil)
+	if err != nil {
+		t.Fatalf("load the demo configuration: %v", err)
+	}
+	return c
+}
+
+func render(t *testing.T, c *config.Config, o envoyconf.Options) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := envoyconf.Render(&b, c, o); err != nil {
+		t.Fatalf("Render(%+v): %v", o, err)
+	}
+	return b.String()
+}
+
+func TestShippedFilesAreTheOutput(t *testing.T) {
+	for file, want := range map[string]string{
+		"envoy.yaml":                     render(t, demo(t), envoyconf.Options{}),
+		"snippets/filter.yaml":           render(t, config.Default(), envoyconf.Options{Part: envoyconf.Filter}),
+		"snippets/filter-fail-open.yaml": render(t, config.Default(), envoyconf.Options{Part: envoyconf.Filter, FailOpen: true}),
+		"snippets/cluster.yaml":          render(t, config.Default(), envoyconf.Options{Part: envoyconf.Cluster}),
+		"snippets/routes.yaml":           render(t, demo(t), envoyconf.Options{Part: envoyconf.Routes}),
+	} {
+		t.Run(file, func(t *testing.T) {
+			if *update {
+				if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			got, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, string(got)); diff != "" {
+				t.Errorf("the file differs from what Render writes; run go test ./deploy/envoy -update (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEnvoyAcceptsTheOutput(t *testing.T) {
+	envoy, err := stack.FindEnvoy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix := config.Default()
+	wide := demo(t)
+	wide.Listen.GRPC, wide.Listen.API = "0.0.0.0:9002", "[::]:9004"
+	wide.Tenant.Sources = []config.Source{{Metadata: "envoy.filters.http.jwt_authn/payload/sub"}, {Attribute: "source.address"}}
+	named := config.Default()
+	named.Listen.GRPC, named.Listen.API = "headgate.gateway.svc:9002", ""
+	for name, text := range map[string]string{
+		"the shipped bootstrap":                  render(t, demo(t), envoyconf.Options{}),
+		"failing open":                           render(t, demo(t), envoyconf.Options{FailOpen: true}),
+		"a unix socket, no leases":               render(t, unix, envoyconf.Options{}),
+		"all interfaces, metadata and attribute": render(t, wide, envoyconf.Options{}),
+		"a host name, no API":                    render(t, named, envoyconf.Options{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "envoy.yaml")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := exec.CommandContext(t.Context(), envoy, "--mode", "validate", "-c", file, "-l", "warn").CombinedOutput()
+			if err != nil || strings.Contains(string(out), "[warning]") {
+				t.Errorf("envoy --mode validate: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func TestRenderFollowsTheSettings(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change  func(*config.Config)
+		options envoyconf.Options
+		want    []string
+		not     []string
+	}{
+		"the defaults wait 8 s, so Envoy waits 10 s": {
+			want: []string{"message_timeout: 10s", "per_connection_buffer_limit_bytes: 1048576", "failure_mode_allow: false"},
+			not:  []string{"forwarding_namespaces"},
+		},
+		"a longer decision, idle time included": {
+			change: func(c *config.Config) { c.Decision.MaxWait, c.Decision.UploadIdle = 30*time.Second, 5*time.Second },
+			want:   []string{"message_timeout: 36s"},
+		},
+		"a byte wait longer than any decision": {
+			change: func(c *config.Config) { c.Bytes.Queue.MaxWait = time.Minute },
+			want:   []string{"message_timeout: 61s"},
+		},
+		"a large evidence window": {
+			change: func(c *config.Config) { c.Decision.Window = 64 << 20 },
+			want:   []string{"per_connection_buffer_limit_bytes: 134217728", "initial_connection_window_size: 2147483647"},
+		},
+		"sources name what Envoy must hand over, each once": {
+			change: func(c *config.Config) {
+				c.Tenant.Sources = []config.Source{{Metadata: "envoy.filters.http.jwt_authn/payload/sub"}, {Attribute: "source.address"}}
+				c.PrincipalSources = []config.Source{{Metadata: "envoy.filters.http.jwt_authn/payload/azp"}, {Attribute: "xds.route_name"}}
+			},
+			want: []string{
+				"forwarding_namespaces: untyped: - envoy.filters.http.jwt_authn #",
+				"- xds.cluster_name - xds.route_name - source.address metadata_options:",
+			},
+		},
+		"failing open": {options: envoyconf.Options{FailOpen: true}, want: []string{"failure_mode_allow: true"}},
+		"a socket and a path": {
+			change: func(c *config.Config) { c.Listen.GRPC = "unix:///run/x y/s.sock" },
+			want:   []string{`{pipe: {path: "/run/x y/s.sock"}}`},
+		},
+		"no API": {
+			change: func(c *config.Config) { c.Listen.API = "" },
+			not:    []string{"session-leases", "disabled: true"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := demo(t)
+			if tc.change != nil {
+				tc.change(c)
+			}
+			got := strings.Join(strings.Fields(render(t, c, tc.options)), " ")
+			for _, want := range tc.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("output lacks %q: %s", want, got)
+				}
+			}
+			for _, not := range tc.not {
+				if strings.Contains(got, not) {
+					t.Errorf("output has %q, which does not belong there", not)
+				}
+			}
+		})
+	}
+}
+
+func TestRenderRefusesWhatItCannotRender(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change  func(*config.Config)
+		options envoyconf.Options
+		want    string
+	}{
+		"an unknown part":           {options: envoyconf.Options{Part: "listener"}, want: `unknown part "listener"`},
+		"a listener without a port": {options: envoyconf.Options{Listen: "127.0.0.1"}, want: "address of Envoy's listener"},
+		"a port that is none":       {options: envoyconf.Options{Upstream: "127.0.0.1:70000"}, want: "address of the upstream"},
+		"an address that is none":   {change: func(c *config.Config) { c.Listen.GRPC = "nowhere" }, want: "address of listen.grpc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := demo(t)
+			if tc.change != nil {
+				tc.change(c)
+			}
+			err := envoyconf.Render(&bytes.Buffer{}, c, tc.options)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Render = %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,246 @@
+package envoyconf
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/pkg/config"
+	"github.com/headgate/headgate/pkg/lease"
+)
+
+const (
+	// timeoutMargin is what message_timeout leaves for the way between Envoy and sidecar and for scheduling.
+	timeoutMargin = time.Second
+	// leastBuffer is Envoy's own default; less would slow large uploads for nothing.
+	leastBuffer = 1 << 20
+	// windowsPerConnection bounds the held uploads of one HTTP/2 connection that may fill their stream windows before
+	// they hold up its other streams.
+	windowsPerConnection = 64
+	// mutableHeaders are all headers the sidecar ever sets or removes.
+	mutableHeaders = `(x-omniroute|x-headgate)-[a-z0-9-]+|content-type|retry-after|traceparent|tracestate`
+)
+
+// view is what the templates see.
+type view struct {
+	ProcessorCluster, APICluster string
+	Processor, Listen, Admin     endpoint
+	API                          *endpoint
+	FailOpen                     bool
+	MessageTimeout               string
+	BufferLimit                  int64
+	ConnectionWindow             int64
+	Attributes                   []string
+	MetadataNamespaces           []string
+	MutableHeaders               string
+	APIPaths                     []string
+	Routes                       []route
+	Upstreams                    []upstream
+	Filter, Clusters, RouteList  string
+}
+
+// endpoint is an address as Envoy writes it.
+type endpoint struct {
+	Discovery string // STATIC, or STRICT_DNS for a name
+	Address   string // a core.v3.Address in flow style
+}
+
+// upstream is a cluster that requests are forwarded to.
+type upstream struct {
+	Name string
+	endpoint
+}
+
+// route is one entry of the route table. With a connection it matches only after the sidecar bound the request to it.
+type route struct {
+	Name, Match, Cluster, Connection, Explanation string
+}
+
+func newView(c *config.Config, o Options) (*view, error) {
+	v := &view{
+		ProcessorCluster: "headgate", APICluster: "headgate-api",
+		FailOpen:       o.FailOpen,
+		MessageTimeout: messageTimeout(c),
+		BufferLimit:    max(leastBuffer, 2*int64(c.Decision.Window)),
+		MutableHeaders: mutableHeaders,
+		APIPaths:       []string{"/v1/session-leases", "/api/v1/session-leases", "/v1/admission/probe"},
+	}
+	v.ConnectionWindow = min(windowsPerConnection*v.BufferLimit, 1<<31-1)
+	v.Attributes, v.MetadataNamespaces = evidence(c)
+	upstreamAt, err := v.resolve(c, o)
+	if err != nil {
+		return nil, err
+	}
+	v.Routes = routes(c)
+	for _, name := range clustersOf(v.Routes) {
+		v.Upstreams = append(v.Upstreams, upstream{name, upstreamAt})
+	}
+	return v, nil
+}
+
+// resolve fills the addresses of the sidecar and of Envoy, and returns that of the upstreams.
+func (v *view) resolve(c *config.Config, o Options) (endpoint, error) {
+	var up endpoint
+	for _, a := range []struct {
+		to            *endpoint
+		what, address string
+	}{
+		{&v.Processor, "listen.grpc", dialable(c.Listen.GRPC)},
+		{&v.Listen, "Envoy's listener", orElse(o.Listen, "127.0.0.1:10000")},
+		{&v.Admin, "Envoy's admin address", orElse(o.Admin, "127.0.0.1:9901")},
+		{&up, "the upstream", orElse(o.Upstream, "127.0.0.1:9001")},
+	} {
+		e, err := parseEndpoint(a.address)
+		if err != nil {
+			return up, fmt.Errorf("address of %s: %w", a.what, err)
+		}
+		*a.to = e
+	}
+	if c.Listen.API == "" {
+		return up, nil
+	}
+	api, err := parseEndpoint(dialable(c.Listen.API))
+	if err != nil {
+		return up, fmt.Errorf("address of listen.api: %w", err)
+	}
+	v.API = &api
+	return up, nil
+}
+
+// messageTimeout returns the time Envoy waits for an answer to one message: longer than the sidecar is ever silent. An
+// upload that pauses is decided after uploadIdle, a decision waits at most maxWait, and growth in mid-body at most the
+// byte wait.
+func messageTimeout(c *config.Config) string {
+	silence := max(c.Decision.UploadIdle+c.Decision.MaxWait, c.Bytes.Queue.MaxWait)
+	seconds := (silence + timeoutMargin + time.Second - 1) / time.Second
+	return strconv.FormatInt(int64(seconds), 10) + "s"
+}
+
+// evidence returns the request attributes and the dynamic metadata namespaces that the sidecar's settings read.
+func evidence(c *config.Config) (attributes, namespaces []string) {
+	attributes = slices.Clone(c.RouteCluster.Attributes)
+	for _, s := range slices.Concat(c.Tenant.Sources, c.PrincipalSources) {
+		if s.Attribute != "" && !slices.Contains(attributes, s.Attribute) {
+			attributes = append(attributes, s.Attribute)
+		}
+		namespace, _, _ := strings.Cut(s.Metadata, "/")
+		if namespace != "" && !slices.Contains(namespaces, namespace) {
+			namespaces = append(namespaces, namespace)
+		}
+	}
+	slices.Sort(namespaces)
+	return attributes, namespaces
+}
+
+// routes returns the route table: the chat paths, a prefix for every other configured cluster, and the rest.
+func routes(c *config.Config) []route {
+	var all []route
+	for i, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"} {
+		r := route{Name: "chat", Cluster: "chat", Match: "path: " + path}
+		if i == 0 {
+			r.Explanation = "Requests to a language model."
+		}
+		all = append(all, connected(c, r)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Clusters)) {
+		if name == config.AnyCluster || name == "chat" || name == "default" {
+			continue
+		}
+		all = append(all, connected(c, route{Name: name, Cluster: name, Match: "prefix: " + scalar("/"+name+"/")})...)
+	}
+	rest := route{Name: "default", Cluster: "default", Match: "prefix: /", Explanation: "Everything else."}
+	return append(all, connected(c, rest)...)
+}
+
+// connected puts before r a route to each connection of its cluster's lease pool. The first look-up, before the sidecar
+// was asked, always ends at r: its cluster is what the sidecar sees as the route cluster.
+func connected(c *config.Config, r route) []route {
+	use := c.Cluster(r.Cluster).Lease
+	if use.Mode == lease.ModeOff || use.Mode == "" || use.Pool == "" {
+		return []route{r}
+	}
+	var all []route
+	for _, connection := range c.Leases.Pools[use.Pool].Connections {
+		if connection.Cluster == "" {
+			continue
+		}
+		to := r
+		to.Cluster, to.Connection, to.Explanation = connection.Cluster, connection.ID, ""
+		all = append(all, to)
+	}
+	if len(all) > 0 {
+		all[0].Explanation = "The connection that the sidecar bound the lease to. A client's own header matches nothing: no metadata yet."
+		r.Explanation = ""
+	}
+	return append(all, r)
+}
+
+// clustersOf returns the clusters that the routes name, each once, in order.
+func clustersOf(all []route) []string {
+	var names []string
+	for _, r := range all {
+		if !slices.Contains(names, r.Cluster) {
+			names = append(names, r.Cluster)
+		}
+	}
+	return names
+}
+
+// dialable returns where to reach a listener: one on every interface is reached on loopback.
+func dialable(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil || (host != "" && !net.ParseIP(host).IsUnspecified()) {
+		return listen
+	}
+	return net.JoinHostPort("127.0.0.1", port)
+}
+
+// parseEndpoint understands unix:///path, unix:/path and host:port.
+func parseEndpoint(address string) (endpoint, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		path = "/" + strings.TrimLeft(path, "/")
+		return endpoint{Discovery: "STATIC", Address: fmt.Sprintf("{pipe: {path: %s}}", scalar(path))}, nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return endpoint{}, err
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return endpoint{}, fmt.Errorf("port of %q: %w", address, err)
+	}
+	e := endpoint{Discovery: "STATIC", Address: fmt.Sprintf("{socket_address: {address: %s, port_value: %d}}", scalar(host), number)}
+	if net.ParseIP(host) == nil {
+		e.Discovery = "STRICT_DNS"
+	}
+	return e, nil
+}
+
+// plain matches strings that YAML reads back as the same string without quotes.
+var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9._/-]*$|^[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$`)
+
+// scalar writes s as a YAML string, quoted where it must be.
+func scalar(s string) string {
+	switch strings.ToLower(s) {
+	case "true", "false", "yes", "no", "on", "off", "null", "y", "n":
+	default:
+		if plain.MatchString(s) {
+			return s
+		}
+	}
+	quoted, _ := json.Marshal(s) // a string always marshals
+	return string(quoted)
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
