@@ -24,6 +24,7 @@ type Ceiling struct {
 	Physical int64   // memory of the machine in bytes, 0 = unknown
 	Problems []error // what could not be read or was passed over; none of it stops the reading
 
+	root     string
 	hostFile string
 	cgroup   cgroup
 	levels   []level // the cgroups that have a limit of their own, deepest first
@@ -44,9 +45,9 @@ type level struct {
 // another one, and so the limits of this process are not mixed with them: this process's GOMEMLIMIT counts when none of
 // the three is set, and its cgroup when it is not ProtectedMemory alone that describes the other one.
 func ReadCeiling(s BudgetSettings, env func(string) string) Ceiling {
-	root := filepath.Clean("/" + s.CgroupRoot)
-	var c Ceiling
-	c.readHost(root)
+	root := filepath.Clean(cmp.Or(s.CgroupRoot, "/"))
+	c := Ceiling{root: root}
+	c.readHost()
 	if s.ProtectedMemory != nil {
 		c.add(SourceDownwardAPI, int64(*s.ProtectedMemory), "protectedMemory")
 	}
@@ -79,8 +80,8 @@ func tieRank(l Limit) int {
 }
 
 // readHost takes the machine's memory from root, else from this process's own view: containers share the kernel.
-func (c *Ceiling) readHost(root string) {
-	paths := slices.Compact([]string{filepath.Join(root, "proc", "meminfo"), "/proc/meminfo"})
+func (c *Ceiling) readHost() {
+	paths := slices.Compact([]string{filepath.Join(c.root, "proc", "meminfo"), "/proc/meminfo"})
 	var failed []error
 	for _, path := range paths {
 		total, err := readFile(path, parseMemTotal)

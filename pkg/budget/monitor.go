@@ -171,7 +171,7 @@ func (w *watch) takeSample() {
 	if o := w.m.latest.Load(); o != nil && now.Sub(o.at) > o.stale {
 		w.m.log.Warn("pressure was not sampled for too long", "age", now.Sub(o.at), "limit", o.stale)
 	}
-	pressure := w.state.step(now, w.ceiling.sample(w.budget.CgroupRoot, w.pressure.PSI), w.pressure, w.memoryRatio)
+	pressure := w.state.step(now, w.ceiling.sample(w.pressure.PSI), w.pressure, w.memoryRatio)
 	w.m.latest.Store(&observation{pressure: pressure, at: now, stale: staleAfter(w.pressure.Interval)})
 	w.logChange(pressure)
 	for _, f := range w.onPressure {
@@ -189,7 +189,7 @@ func (w *watch) logChange(p Pressure) {
 		w.m.log.Info("memory pressure is normal again", "was", severityName(before.Severity), "signal", before.Signal,
 			"value", before.Value, "threshold", before.Threshold)
 	default:
-		w.m.log.Warn("memory pressure changed", "severity", p.Severity, "was", severityName(before.Severity), "signal", p.Signal,
-			"value", p.Value, "threshold", p.Threshold)
+		w.m.log.Warn("memory pressure changed", "severity", severityName(p.Severity), "was", severityName(before.Severity),
+			"signal", p.Signal, "value", p.Value, "threshold", p.Threshold)
 	}
 }

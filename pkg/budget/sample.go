@@ -18,7 +18,7 @@ type sample struct {
 
 // sample reads the signals of the cgroup that was found: the protected process's, or this process's own when only the
 // former's limit is known (then it says how close the sidecar itself is to its end).
-func (c Ceiling) sample(root string, psi PSISettings) sample {
+func (c Ceiling) sample(psi PSISettings) sample {
 	s := sample{
 		memory: math.NaN(), high: math.NaN(), stall: stall{some: math.NaN(), full: math.NaN()}, oom: -1, oomKills: -1,
 	}
@@ -29,7 +29,7 @@ func (c Ceiling) sample(root string, psi PSISettings) sample {
 	}
 	pressure := c.cgroup.pressure
 	if pressure == "" && psi.HostWide {
-		pressure = filepath.Join(root, "proc", "pressure", "memory")
+		pressure = filepath.Join(c.root, "proc", "pressure", "memory")
 	}
 	if pressure != "" && !psi.Disabled {
 		// Kernels without PSI, or started with psi=0, have the file but refuse to read it: no signal.
