@@ -29,6 +29,8 @@ type Config struct {
 
 	// Notes are remarks of the load that are no faults, one log line each.
 	Notes []string `yaml:"-"`
+
+	source digest // of the file it was loaded from
 }
 
 // Listen holds the three addresses: "unix:///absolute/path" or "host:port"; ParseAddr splits them.

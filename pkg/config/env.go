@@ -137,7 +137,7 @@ func (f field) parseEnv(text string, milliseconds bool) (reflect.Value, error) {
 
 // checkNames refuses HEADGATE_ variables that mean nothing, which are typing errors, and notes variables of the
 // reference system that have no effect. What Kubernetes injects for a Service called headgate is neither.
-func checkNames(r *report, c *Config, env map[string]string) {
+func checkNames(r *report, env map[string]string) {
 	own := []string{EnvFile}
 	aliases := map[string]bool{}
 	for _, l := range staticLeaves() {
@@ -163,10 +163,10 @@ func checkNames(r *report, c *Config, env map[string]string) {
 		}
 	}
 	if len(ignored) > 0 {
-		c.Notes = append(c.Notes, "accepted without effect, there are no controllers per session: "+strings.Join(ignored, ", "))
+		r.note("accepted without effect, there are no controllers per session: %s", strings.Join(ignored, ", "))
 	}
 	if len(unknown) > 0 {
-		c.Notes = append(c.Notes, "ignored, nothing here has these names: "+strings.Join(unknown, ", "))
+		r.note("ignored, nothing here has these names: %s", strings.Join(unknown, ", "))
 	}
 }
 

@@ -68,6 +68,7 @@ type origin struct {
 // report collects faults and knows where values came from.
 type report struct {
 	faults  []Fault
+	notes   []string
 	origins map[string]origin
 }
 
@@ -79,6 +80,10 @@ func (r *report) addLine(line int, path, format string, args ...any) {
 
 func (r *report) addEnv(env, path, format string, args ...any) {
 	r.faults = append(r.faults, Fault{Path: path, Env: env, Message: fmt.Sprintf(format, args...)})
+}
+
+func (r *report) note(format string, args ...any) {
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
 // add reports a fault found after loading; the origin of the path, or of what encloses it, is named.

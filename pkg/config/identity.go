@@ -122,7 +122,7 @@ func (c *Config) checkPrincipals(r *report) {
 func (c *Config) checkManaged(r *report, path string, p lease.Principal) {
 	for i, scope := range p.Scopes {
 		if scope != scopeExclusive {
-			c.note("%s.scopes[%d]: %q means nothing here; the one scope that does is %s", path, i, clip(scope), scopeExclusive)
+			r.note("%s.scopes[%d]: %q means nothing here; the one scope that does is %s", path, i, clip(scope), scopeExclusive)
 		}
 	}
 	managed := slices.Contains(p.Scopes, scopeExclusive)

@@ -32,8 +32,13 @@ func load(path string, environ []string) (*Config, digest, error) {
 	if err != nil {
 		return nil, digest{}, &Error{File: path, Faults: []Fault{{Message: err.Error()}}}
 	}
+	source := sha256.Sum256(data)
 	c, err := parse(path, data, environ)
-	return c, sha256.Sum256(data), err
+	if err != nil {
+		return nil, source, err
+	}
+	c.source = source
+	return c, source, nil
 }
 
 func filePath(path string, environ []string) string {
@@ -67,12 +72,13 @@ func parse(name string, data []byte, environ []string) (*Config, error) {
 		decodeFile(r, c, data)
 	}
 	applyEnv(r, c, env)
-	checkNames(r, c, env)
+	checkNames(r, env)
 	c.normalize()
 	c.check(r)
 	if err := r.err(name); err != nil {
 		return nil, err
 	}
+	c.Notes = r.notes
 	return c, nil
 }
 

@@ -30,12 +30,8 @@ func (c *Config) check(r *report) {
 		r.add("shutdown.drain", "%v is longer than shutdown.grace, %v, which includes it", c.Shutdown.Drain, c.Shutdown.Grace)
 	}
 	if wait, most := c.Bytes.Queue.MaxWait, c.Decision.MaxWait; wait > most {
-		c.note("bytes.queue.maxWait %v is cut to decision.maxWait, %v, which bounds all waits together", wait, most)
+		r.note("bytes.queue.maxWait %v is cut to decision.maxWait, %v, which bounds all waits together", wait, most)
 	}
-}
-
-func (c *Config) note(format string, args ...any) {
-	c.Notes = append(c.Notes, fmt.Sprintf(format, args...))
 }
 
 func (c *Config) checkListen(r *report) {

@@ -1,0 +1,53 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+)
+
+// Changed lists the paths whose values differ, in the order of the schema. Lists count as one value.
+func Changed(old, new *Config) []string {
+	return changedSection(reflect.ValueOf(old).Elem(), reflect.ValueOf(new).Elem(), "")
+}
+
+// NeedsRestart lists the changed paths that only a restart brings into effect: the listeners are open already.
+func NeedsRestart(old, new *Config) []string {
+	return slices.DeleteFunc(Changed(old, new), func(path string) bool { return !encloses("listen", path) })
+}
+
+func changedSection(old, new reflect.Value, path string) []string {
+	var changed []string
+	for _, f := range fieldsOf(old.Type()) {
+		changed = append(changed, f.changed(old.Field(f.index), new.Field(f.index), join(path, f.key))...)
+	}
+	return changed
+}
+
+func (f field) changed(old, new reflect.Value, path string) []string {
+	switch {
+	case f.kind == kindSection:
+		return changedSection(old, new, path)
+	case f.kind == kindMap:
+		return f.changedEntries(old, new, path)
+	case f.kind == kindList && old.Len() == 0 && new.Len() == 0:
+		return nil
+	case reflect.DeepEqual(old.Interface(), new.Interface()):
+		return nil
+	}
+	return []string{path}
+}
+
+func (f field) changedEntries(old, new reflect.Value, path string) []string {
+	keys := slices.Concat(sortedKeys(old), sortedKeys(new))
+	slices.Sort(keys)
+	var changed []string
+	for _, key := range slices.Compact(keys) {
+		was, is := old.MapIndex(reflect.ValueOf(key)), new.MapIndex(reflect.ValueOf(key))
+		if !was.IsValid() || !is.IsValid() {
+			changed = append(changed, join(path, key))
+			continue
+		}
+		changed = append(changed, f.element().changed(was, is, join(path, key))...)
+	}
+	return changed
+}
