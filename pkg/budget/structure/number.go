@@ -19,6 +19,17 @@ func (n numberState) complete() bool {
 	return n == zero || n == integer || n == fraction || n == power
 }
 
+// isDigits says whether any number of digits may follow.
+func (n numberState) isDigits() bool { return n == integer || n == fraction || n == power }
+
+// lastDigit returns the index of the last digit after i in a row, i when there is none.
+func lastDigit(p []byte, i int) int {
+	for i+1 < len(p) && p[i+1]-'0' <= 9 {
+		i++
+	}
+	return i
+}
+
 // beginNumber takes the first byte of a number.
 func (s *Scanner) beginNumber(c byte) {
 	switch {
@@ -48,6 +59,9 @@ func (s *Scanner) scanNumber(p []byte, i int) int {
 			break
 		}
 		s.number = to
+		if to.isDigits() {
+			i = lastDigit(p, i)
+		}
 	}
 	if s.member == fanoutMember {
 		s.keep(p[begin:i])

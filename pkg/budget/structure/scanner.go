@@ -59,10 +59,9 @@ func (s *Scanner) Write(p []byte) {
 		case exhausted, failed:
 			return
 		default:
-			c := p[i]
-			i++
-			if c != ' ' && c != '\n' && c != '\r' && c != '\t' {
-				s.scanToken(c)
+			if i = skipSpace(p, i); i < len(p) {
+				s.scanToken(p[i])
+				i++
 			}
 		}
 	}
@@ -103,6 +102,15 @@ func (s *Scanner) Features() Features {
 		Exhausted:   s.state == exhausted,
 		Complete:    s.state == done,
 	}
+}
+
+// skipSpace returns the index of the first byte from i on that is no white space.
+func skipSpace(p []byte, i int) int {
+	const space = 1<<' ' | 1<<'\n' | 1<<'\r' | 1<<'\t'
+	for i < len(p) && p[i] <= ' ' && space&(uint64(1)<<p[i]) != 0 {
+		i++
+	}
+	return i
 }
 
 // scanMark takes the rest of a UTF-8 byte order mark.

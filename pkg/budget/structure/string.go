@@ -1,10 +1,5 @@
 package structure
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
-
 // textState is where the scan is inside a string.
 type textState struct {
 	isName  bool
@@ -38,17 +33,13 @@ func (s *Scanner) scanString(p []byte, i int) int {
 	t := &s.text
 	for i < len(p) {
 		if t.escape != 0 {
-			s.scanEscape(p[i])
-			if i++; s.state == failed {
+			if i = s.scanEscape(p, i); s.state == failed {
 				return i
 			}
 			continue
 		}
-		if n, quarters := plain(p[i:]); n > 0 {
-			s.addText(p[i:i+n], quarters)
-			if i += n; i == len(p) {
-				return i
-			}
+		if i = s.scanRun(p, i); i == len(p) {
+			return i
 		}
 		switch p[i] {
 		case '"':
@@ -65,16 +56,25 @@ func (s *Scanner) scanString(p []byte, i int) int {
 	return i
 }
 
-// addText takes a run of bytes that stand for themselves.
-func (s *Scanner) addText(run []byte, quarters int) {
-	s.text.empty = false
-	s.text.high = false
-	if s.text.counts {
+// scanRun takes bytes as long as the state inside the string stays the same. In names that matter these are the bytes
+// that stand for themselves, elsewhere whole escapes too.
+func (s *Scanner) scanRun(p []byte, i int) int {
+	t := &s.text
+	n, quarters := 0, 0
+	if t.matters {
+		n, quarters = plain(p[i:])
+		s.keep(p[i : i+n])
+	} else {
+		n, quarters = text(p[i:])
+	}
+	if n > 0 {
+		t.empty = false
+		t.high = false
+	}
+	if t.counts {
 		s.counts.quarters += int64(quarters)
 	}
-	if s.text.matters {
-		s.keep(run)
-	}
+	return i + n
 }
 
 // keep appends to the short copy of a name, as long as it can still be one that matters.
@@ -86,32 +86,37 @@ func (s *Scanner) keep(run []byte) {
 	s.length += copy(s.short[s.length:], run)
 }
 
-// scanEscape takes a byte after a backslash.
-func (s *Scanner) scanEscape(c byte) {
+// scanEscape takes bytes after a backslash, up to the end of the escape at most.
+func (s *Scanner) scanEscape(p []byte, i int) int {
 	t := &s.text
 	if t.escape == escapeBegun {
-		if c == 'u' {
-			t.escape, t.unit = 4, 0
-			return
+		c := p[i]
+		i++
+		if c != 'u' {
+			decoded := unescape(c)
+			if decoded == 0 {
+				s.state = failed
+				return i
+			}
+			t.escape = 0
+			s.addCode(decoded, 1)
+			return i
 		}
-		decoded := unescape(c)
-		if decoded == 0 {
+		t.escape, t.unit = 4, 0
+	}
+	for ; i < len(p) && t.escape > 0; i++ {
+		digit := hexDigit(p[i])
+		if digit > 15 {
 			s.state = failed
-			return
+			return i
 		}
-		t.escape = 0
-		s.addText([]byte{decoded}, 1)
-		return
+		t.unit = t.unit<<4 | digit
+		t.escape--
 	}
-	digit := hexDigit(c)
-	if digit > 15 {
-		s.state = failed
-		return
-	}
-	t.unit = t.unit<<4 | digit
-	if t.escape--; t.escape == 0 {
+	if t.escape == 0 {
 		s.addUnit(t.unit)
 	}
+	return i
 }
 
 // addUnit takes the UTF-16 code unit of a \u escape. Half of a surrogate pair without the other is a code point, as
@@ -120,12 +125,24 @@ func (s *Scanner) addUnit(unit uint16) {
 	second := s.text.high && unit >= 0xDC00 && unit < 0xE000
 	switch {
 	case unit < 0x80:
-		s.addText([]byte{byte(unit)}, 1)
+		s.addCode(byte(unit), 1)
 	case second:
 		s.text.high = false // the pair was counted with its first half
 	default:
-		s.addText([]byte{0xFF}, quartersPerRune) // no name that matters has such a byte
+		s.addCode(0xFF, quartersPerRune) // no name that matters has such a byte
 		s.text.high = unit >= 0xD800 && unit < 0xDC00
+	}
+}
+
+// addCode takes the code point of an escape.
+func (s *Scanner) addCode(decoded byte, quarters int64) {
+	s.text.empty = false
+	s.text.high = false
+	if s.text.counts {
+		s.counts.quarters += quarters
+	}
+	if s.text.matters {
+		s.keep([]byte{decoded})
 	}
 }
 
@@ -161,62 +178,4 @@ func unescape(c byte) byte {
 		return '\t'
 	}
 	return 0
-}
-
-// hexDigit is the value of a hexadecimal digit, over 15 when c is none.
-func hexDigit(c byte) uint16 {
-	switch {
-	case c >= '0' && c <= '9':
-		return uint16(c - '0')
-	case c >= 'a' && c <= 'f':
-		return uint16(c-'a') + 10
-	case c >= 'A' && c <= 'F':
-		return uint16(c-'A') + 10
-	}
-	return 16
-}
-
-// Eight copies of a byte, for looking at eight bytes at once.
-const (
-	ones     = 0x0101010101010101
-	highBits = 0x80 * ones
-)
-
-// plain finds how many bytes of p come before the first quote, backslash or control character, and how many quarters of a
-// token their code points make. A code point is counted with its first byte.
-//
-// It looks at eight bytes at a time. For bytes under 0x80, (b^0x02)-0x21 borrows exactly for control characters and the
-// quote, because the exclusive or moves the quote (0x22) to 0x20 and maps control characters among themselves; (b^0x5C)-1
-// borrows exactly for the backslash. A borrow can spoil only bytes after the one that caused it, so the first hit is right.
-func plain(p []byte) (n, quarters int) {
-	for ; len(p)-n >= 8; n += 8 {
-		w := binary.LittleEndian.Uint64(p[n:])
-		hits := ((w ^ 0x02*ones) - 0x21*ones) | ((w ^ '\\'*ones) - ones)
-		if hits &= ^w & highBits; hits != 0 {
-			length := bits.TrailingZeros64(hits) / 8
-			return n + length, quarters + wordQuarters(w&(1<<(8*length)-1)) - (8 - length)
-		}
-		quarters += 8
-		if w&highBits != 0 {
-			quarters += wordQuarters(w) - 8
-		}
-	}
-	for ; n < len(p); n++ {
-		switch c := p[n]; {
-		case c < 0x20 || c == '"' || c == '\\':
-			return n, quarters
-		case c < 0x80:
-			quarters++
-		case c >= 0xC0:
-			quarters += quartersPerRune
-		}
-	}
-	return n, quarters
-}
-
-// wordQuarters counts the code points that begin in eight bytes, in quarters.
-func wordQuarters(w uint64) int {
-	high := w & highBits
-	first := high & (w << 1) // the top two bits set: 0xC0 and up
-	return 8 - bits.OnesCount64(high) + quartersPerRune*bits.OnesCount64(first)
 }
