@@ -62,7 +62,7 @@ func findCgroup(root string, pid int) (cgroup, []error) {
 		found = unified
 		problems = appendError(problems, err)
 	}
-	if unified.version != 0 {
+	if unified.version != 0 && !isTop(unified.levels[0]) {
 		if path := filepath.Join(unified.levels[0], "memory.pressure"); exists(path) {
 			found.pressure = path
 		}
@@ -170,6 +170,12 @@ func isCgroup(dir string, version int) bool {
 		names = []string{"memory.limit_in_bytes", "memory.usage_in_bytes"}
 	}
 	return slices.ContainsFunc(names, func(name string) bool { return exists(filepath.Join(dir, name)) })
+}
+
+// isTop tells the top of the unified hierarchy, which has processes but no events. Its memory.pressure is the whole
+// machine's: on hybrid machines everything may be in it.
+func isTop(dir string) bool {
+	return exists(filepath.Join(dir, "cgroup.procs")) && !exists(filepath.Join(dir, "cgroup.events"))
 }
 
 func exists(path string) bool {

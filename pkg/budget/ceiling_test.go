@@ -1,0 +1,164 @@
+package budget
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func size(bytes int64) *Size { s := Size(bytes); return &s }
+
+func TestBudgetFromCeiling(t *testing.T) {
+	t.Parallel()
+	cgroup := func(bytes int64) Limit { return Limit{Source: SourceCgroup, Bytes: bytes} }
+	runtime := func(bytes int64) Limit { return Limit{Source: SourceMemoryLimit, Bytes: bytes} }
+	tests := []struct {
+		name    string
+		limits  []Limit // tightest first
+		host    int64
+		source  Source
+		ceiling int64
+		bytes   int64
+	}{
+		{"4 GiB limit", []Limit{runtime(4 * gib)}, 0, SourceMemoryLimit, 4 * gib, 134217728},
+		{"512 MiB cgroup under 4 GiB", []Limit{cgroup(512 * mib), runtime(4 * gib)}, 0, SourceCgroup, 512 * mib, 16777216},
+		{"1 GiB limit under 16 GiB cgroup", []Limit{runtime(gib), cgroup(16 * gib)}, 0, SourceMemoryLimit, gib, 33554432},
+		{"256 MiB both", []Limit{cgroup(256 * mib), runtime(256 * mib)}, 0, SourceCgroup, 256 * mib, 8388608},
+		{"less than the floor allows", []Limit{cgroup(64 * mib)}, 0, SourceCgroup, 64 * mib, 8388608},
+		{"1024 GiB", []Limit{runtime(1024 * gib)}, 0, SourceMemoryLimit, 1024 * gib, 2147483648},
+		{"odd sizes are floored", []Limit{cgroup(1000000007)}, 0, SourceCgroup, 1000000007, 31250000},
+		{"only the machine", nil, 8 * gib, SourceHost, 8 * gib, 268435456},
+		{"nothing is known", nil, 0, SourceHost, 0, 8388608},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := Ceiling{Limits: tt.limits, Physical: tt.host}.Budget(DefaultSettings().Budget)
+			if got.Bytes != tt.bytes || got.Source != tt.source || got.Ceiling != tt.ceiling {
+				t.Errorf("budget = %d from %s %d, want %d from %s %d",
+					got.Bytes, got.Source, got.Ceiling, tt.bytes, tt.source, tt.ceiling)
+			}
+		})
+	}
+}
+
+func TestBudgetOverride(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		override float64
+		bytes    int64
+	}{
+		{134217728, 128 * mib}, {134217728.9, 128 * mib}, {1024, 8 * mib}, {4 * gib, 2 * gib}, {1e300, 2 * gib},
+		{math.NaN(), 8 * mib}, {math.Inf(1), 2 * gib}, {-5, 8 * mib},
+	} {
+		s := DefaultSettings().Budget
+		s.Override = &tt.override
+		got := Ceiling{Physical: 4 * gib}.Budget(s)
+		want := Budget{Bytes: tt.bytes, Source: SourceOverride, Ceiling: tt.bytes, Where: "override"}
+		if got != want {
+			t.Errorf("override %v: budget = %+v, want %+v", tt.override, got, want)
+		}
+	}
+	s := DefaultSettings().Budget
+	if s.Fraction = math.NaN(); s.derive(4*gib) != 8*mib {
+		t.Errorf("a budget that is no number = %d, want the floor, %d", s.derive(4*gib), 8*mib)
+	}
+}
+
+func TestCeilingSources(t *testing.T) {
+	t.Parallel()
+	cgroup := func(limit string) map[string]string {
+		return map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": limit}
+	}
+	tests := []struct {
+		name       string
+		files      map[string]string
+		goMemLimit string
+		protected  *Size
+		runtime    *Size
+		source     Source
+		bytes      int64
+		problems   int
+	}{
+		{name: "the runtime's limit is tighter", files: cgroup("4294967296"), goMemLimit: "1GiB", source: SourceMemoryLimit, bytes: gib},
+		{name: "the cgroup's limit is tighter", files: cgroup("536870912"), goMemLimit: "1GiB", source: SourceCgroup, bytes: 512 * mib},
+		{name: "a tie goes to the cgroup", files: cgroup("1073741824"), goMemLimit: "1GiB", source: SourceCgroup, bytes: gib},
+		{name: "GOMEMLIMIT off", files: cgroup("max"), goMemLimit: "off", source: SourceHost, bytes: 8 * gib},
+		{name: "GOMEMLIMIT over the machine's memory", files: cgroup("max"), goMemLimit: "1TiB", source: SourceHost, bytes: 8 * gib},
+		{name: "GOMEMLIMIT is garbage", files: cgroup("1073741824"), goMemLimit: "1 GB", source: SourceCgroup, bytes: gib, problems: 1},
+		{name: "the protected container's limit", files: cgroup("max"), protected: size(gib), source: SourceDownwardAPI, bytes: gib},
+		{name: "a container without limit gets the node's memory", files: cgroup("max"), protected: size(8 * gib), source: SourceHost, bytes: 8 * gib},
+		{name: "a tie of downward API and cgroup", files: cgroup("1073741824"), protected: size(gib), source: SourceCgroup, bytes: gib},
+		{name: "this process's GOMEMLIMIT is not another one's", files: cgroup("max"), protected: size(gib), goMemLimit: "64MiB", source: SourceDownwardAPI, bytes: gib},
+		{name: "a stated runtime limit stands for GOMEMLIMIT", files: cgroup("max"), runtime: size(gib), goMemLimit: "64MiB", source: SourceMemoryLimit, bytes: gib},
+		{name: "runtime limit of the protected container", files: cgroup("max"), runtime: size(512 * mib), protected: size(gib), source: SourceMemoryLimit, bytes: 512 * mib},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := DefaultSettings().Budget
+			s.CgroupRoot, s.ProtectedMemory, s.RuntimeLimit = machine(t, tt.files), tt.protected, tt.runtime
+			c := ReadCeiling(s, func(name string) string {
+				if name != "GOMEMLIMIT" {
+					t.Errorf("environment variable %s was read", name)
+				}
+				return tt.goMemLimit
+			})
+			expectLimit(t, c, "", tt.source, tt.bytes, "")
+			if len(c.Problems) != tt.problems {
+				t.Errorf("problems %v, want %d", c.Problems, tt.problems)
+			}
+		})
+	}
+}
+
+// A sidecar that is told the protected container's limit, and sees only its own cgroup, must not take its own limit for
+// the other's; its own use is then measured against its own limit.
+func TestOwnCgroupIsNotTheProtectedOne(t *testing.T) {
+	t.Parallel()
+	c := Ceiling{foreign: true, cgroup: cgroup{version: 2, levels: []string{machine(t, map[string]string{
+		"memory.max": "134217728", "memory.current": "67108864",
+	})}}}
+	c.add(SourceDownwardAPI, 4*gib, "protectedMemory")
+	c.readLevels()
+	expectLimit(t, c, "", SourceDownwardAPI, 4*gib, "")
+	if got := c.sample(PSISettings{}).memory; got != .5 {
+		t.Errorf("memory ratio = %v, want 0.5, this process's own", got)
+	}
+	if !strings.Contains(c.String(), "this process's own") {
+		t.Errorf("the log line hides whose cgroup it is: %s", c)
+	}
+}
+
+func TestCeilingLogLine(t *testing.T) {
+	t.Parallel()
+	root := machine(t, map[string]string{
+		"proc/self/cgroup":         "0::/../x\n",
+		"sys/fs/cgroup/memory.max": "1073741824",
+	})
+	s := DefaultSettings().Budget
+	s.CgroupRoot = root
+	line := ReadCeiling(s, func(string) string { return "2GiB" }).String()
+	for _, want := range []string{
+		"cgroup 1073741824 (" + filepath.Join(root, "sys/fs/cgroup/memory.max") + ")",
+		"memory_limit 2147483648 (GOMEMLIMIT)",
+		"host 8589934592 (" + filepath.Join(root, "proc/meminfo") + ")",
+		"cgroup v2 " + filepath.Join(root, "sys/fs/cgroup"),
+		`path "/../x" is not below a mount seen here`,
+	} {
+		if !strings.Contains(line, want) {
+			t.Errorf("the line lacks %q: %s", want, line)
+		}
+	}
+}
+
+func TestReadCeilingOfThisMachine(t *testing.T) {
+	t.Parallel()
+	c := ReadCeiling(DefaultSettings().Budget, noEnv)
+	t.Log(c)
+	if b := c.Budget(DefaultSettings().Budget); b.Bytes < 8*mib || b.Bytes > 2*gib {
+		t.Errorf("budget = %d, want between 8 MiB and 2 GiB", b.Bytes)
+	}
+	t.Logf("%+v", c.sample(DefaultPressureSettings().PSI))
+}

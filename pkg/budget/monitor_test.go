@@ -1,0 +1,240 @@
+package budget
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// watched is a monitor of a fake machine with a v2 cgroup of 1 GiB, in virtual time.
+type watched struct {
+	*Monitor
+	t        *testing.T
+	root     string
+	log      bytes.Buffer
+	budgets  []Budget
+	severity []Severity // of every sample
+}
+
+func watchMachine(t *testing.T, play func(w *watched)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{t: t, root: machine(t, map[string]string{"proc/self/cgroup": "0::/\n"})}
+		w.set("memory.max", "1073741824\n")
+		w.use(100)
+		w.Monitor = NewMonitor(DefaultPressureSettings(), w.budgetSettings(), .75, slog.New(slog.NewTextHandler(&w.log, nil)))
+		w.env = noEnv
+		w.OnBudget(func(b Budget) { w.budgets = append(w.budgets, b) })
+		w.OnPressure(func(p Pressure) { w.severity = append(w.severity, p.Severity) })
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx) }()
+		synctest.Wait()
+		play(w)
+		stop()
+		<-done
+		if got := w.Pressure(); got != (Pressure{Healthy: true}) {
+			t.Errorf("after Run: pressure = %+v, want normal", got)
+		}
+	})
+}
+
+func (w *watched) budgetSettings() BudgetSettings {
+	s := DefaultSettings().Budget
+	s.CgroupRoot = w.root
+	return s
+}
+
+func (w *watched) set(name, text string) {
+	w.t.Helper()
+	write(w.t, w.root, filepath.Join("sys/fs/cgroup", name), text)
+}
+
+// use sets the memory in use, in MiB.
+func (w *watched) use(mebibytes int) {
+	w.t.Helper()
+	w.set("memory.current", map[int]string{100: "104857600", 900: "943718400", 1000: "1048576000"}[mebibytes])
+}
+
+func (w *watched) wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (w *watched) expect(severity Severity, signal string) {
+	w.t.Helper()
+	if got := w.Pressure(); got.Severity != severity || got.Signal != signal {
+		w.t.Errorf("pressure = %+v, want severity %d by %q", got, severity, signal)
+	}
+}
+
+func TestMonitorFollowsPressure(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		w.expect(Normal, "")
+		w.use(1000)
+		w.wait(time.Second)
+		w.expect(Normal, "")
+		w.wait(time.Second)
+		w.expect(Critical, SignalMemoryRatio)
+		w.use(100)
+		w.wait(time.Second)
+		w.expect(Normal, "")
+		if want := []Severity{Normal, Normal, Critical, Normal}; len(w.severity) != 4 || w.severity[2] != Critical {
+			t.Errorf("samples handed on: %v, want %v", w.severity, want)
+		}
+		log := w.log.String()
+		for _, want := range []string{
+			"level=WARN msg=\"memory pressure changed\" severity=critical was=normal signal=memory_ratio value=0.9765625 threshold=0.92",
+			"level=INFO msg=\"memory pressure is normal again\" was=critical signal=memory_ratio",
+		} {
+			if strings.Count(log, want) != 1 {
+				t.Errorf("the log has %q %d times, want once:\n%s", want, strings.Count(log, want), log)
+			}
+		}
+	})
+}
+
+func TestMonitorFollowsTheLimit(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		if len(w.budgets) != 1 || w.budgets[0].Bytes != 32*mib || w.budgets[0].Source != SourceCgroup {
+			t.Fatalf("budgets %+v, want 32 MiB from the cgroup at the start", w.budgets)
+		}
+		w.wait(35 * time.Second) // three refreshes that find the same
+		w.set("memory.max", "536870912")
+		w.wait(10 * time.Second)
+		if len(w.budgets) != 2 || w.budgets[1].Bytes != 16*mib || w.budgets[1].Ceiling != 512*mib {
+			t.Fatalf("budgets %+v, want 16 MiB of 512 MiB one refresh after the resize", w.budgets)
+		}
+		w.set("memory.max", "max")
+		w.wait(10 * time.Second)
+		if len(w.budgets) != 3 || w.budgets[2].Source != SourceHost {
+			t.Fatalf("budgets %+v, want the machine's once the limit is gone", w.budgets)
+		}
+		if lines := strings.Count(w.log.String(), "byte budget"); lines != 3 {
+			t.Errorf("%d lines about the budget, want 3, one for each change:\n%s", lines, w.log.String())
+		}
+	})
+}
+
+// A resize moves the pressure too: what filled half of the limit fills all of it.
+func TestResizeRaisesPressure(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		w.set("memory.max", "110000000")
+		w.wait(12 * time.Second)
+		w.expect(Critical, SignalMemoryRatio)
+	})
+}
+
+func TestConfigureAppliesAtOnce(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		w.use(900)
+		w.wait(2 * time.Second)
+		w.expect(High, SignalMemoryRatio)
+
+		s, b := DefaultPressureSettings(), w.budgetSettings()
+		s.High, s.Critical, s.Interval = .96, .97, 100*time.Millisecond
+		override := 64.0 * mib
+		b.Override = &override
+		w.Configure(s, b, .9)
+		synctest.Wait()
+		if last := w.budgets[len(w.budgets)-1]; last.Source != SourceOverride || last.Bytes != 64*mib {
+			t.Errorf("budget = %+v, want the override of 64 MiB", last)
+		}
+		w.wait(100 * time.Millisecond) // the new interval
+		w.expect(High, SignalMemoryRatio)
+		if p := w.Pressure(); p.Threshold != .75 || !p.Healthy {
+			t.Errorf("pressure = %+v, want healthy, held by the recovery value .75", p)
+		}
+	})
+}
+
+// A sampler that hangs must neither keep critical, with which nothing is served, nor claim that all is well.
+func TestStaleSamples(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		hang := make(chan struct{})
+		w.use(1000)
+		w.wait(2 * time.Second)
+		w.expect(Critical, SignalMemoryRatio)
+		w.use(100)
+		w.OnPressure(func(Pressure) { <-hang })
+		w.Configure(DefaultPressureSettings(), w.budgetSettings(), .75)
+		w.wait(time.Second) // the last sample, whose callback hangs
+		w.expect(Normal, "")
+		w.wait(5 * time.Second)
+		w.expect(Normal, "")
+		w.wait(time.Millisecond)
+		w.expect(High, SignalStale)
+		if p := w.Pressure(); p.Value != 5.001 || p.Threshold != 5 || !p.Healthy {
+			t.Errorf("pressure = %+v, want 5.001 s over 5 s", p)
+		}
+		close(hang)
+		w.wait(2 * time.Second)
+		w.expect(Normal, "")
+		if !strings.Contains(w.log.String(), "pressure was not sampled for too long") {
+			t.Errorf("the gap was not logged:\n%s", w.log.String())
+		}
+	})
+}
+
+func TestVanishedCgroup(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		w.use(1000)
+		w.wait(2 * time.Second)
+		w.expect(Critical, SignalMemoryRatio)
+		if err := os.RemoveAll(filepath.Join(w.root, "sys")); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(5 * time.Second)
+		w.expect(Critical, SignalMemoryRatio)
+		w.wait(time.Second)
+		w.expect(Normal, "")
+		w.wait(10 * time.Second)
+		if last := w.budgets[len(w.budgets)-1]; last.Source != SourceHost {
+			t.Errorf("budget = %+v, want the machine's", last)
+		}
+	})
+}
+
+func TestPressureBeforeRun(t *testing.T) {
+	m := NewMonitor(DefaultPressureSettings(), DefaultSettings().Budget, .75, slog.New(slog.DiscardHandler))
+	if got := m.Pressure(); got != (Pressure{Healthy: true}) {
+		t.Errorf("pressure = %+v, want normal and healthy", got)
+	}
+	m.latest.Store(&observation{pressure: Pressure{Severity: Critical}, at: time.Now(), stale: time.Hour})
+	if allocs := testing.AllocsPerRun(100, func() { m.Pressure() }); allocs != 0 || m.Pressure().Severity != Critical {
+		t.Errorf("Pressure allocates %v times, want 0", allocs)
+	}
+}
+
+// A limit that shrinks below what is reserved takes nothing back and admits nothing until enough has drained.
+func TestResizeBelowWhatIsReserved(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		c := New(DefaultSettings(), w.budgets[0], w.Pressure)
+		w.OnBudget(c.SetBudget)
+		w.Configure(DefaultPressureSettings(), w.budgetSettings(), .75)
+		hold, _, _ := c.Acquire(Ask{Bytes: 20 * mib})
+		if hold == nil {
+			t.Fatal("20 MiB of 32 MiB were not admitted")
+		}
+		w.set("memory.max", "536870912")
+		w.wait(10 * time.Second)
+		if s := c.Snapshot(); s.InflightBytes != 20*mib || s.MaxInflightBytes != 16*mib || s.EffectiveCeiling != 512*mib {
+			t.Errorf("after the resize: %+v, want 20 MiB in flight of 16 MiB", s)
+		}
+		if h, _, _ := c.Acquire(Ask{Bytes: 1}); h != nil {
+			t.Error("a byte was admitted while more than the budget is in flight")
+		}
+		hold.Release()
+		next, _, refusal := c.Acquire(Ask{Bytes: 16 * mib})
+		if next == nil {
+			t.Fatalf("the whole new budget was not admitted once it had drained: %+v", refusal)
+		}
+		next.Release()
+	})
+}
