@@ -1,0 +1,69 @@
+// Package load drives requests through Envoy and counts what comes back.
+package load
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Shape is a kind of request.
+type Shape struct {
+	Name  string
+	Bytes int // of the body; 0 is a GET
+}
+
+// Shapes are those every benchmark measures.
+func Shapes() []Shape {
+	return []Shape{{"GET", 0}, {"POST 1 KiB", 1 << 10}, {"POST 4 KiB", 4 << 10}, {"POST 64 KiB", 64 << 10}, {"POST 1 MiB", 1 << 20}}
+}
+
+// Path is what requests ask for: a route to a language model.
+const Path = "/v1/chat/completions"
+
+// Request returns the HTTP/1.1 request of the shape.
+func (s Shape) Request() []byte {
+	var b strings.Builder
+	method := "POST"
+	if s.Bytes == 0 {
+		method = "GET"
+	}
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nhost: bench.example\r\nuser-agent: headgate-bench\r\nx-tenant-id: team-a\r\n", method, Path)
+	if s.Bytes > 0 {
+		fmt.Fprintf(&b, "content-type: application/json\r\ncontent-length: %d\r\n", s.Bytes)
+	}
+	b.WriteString("\r\n")
+	b.WriteString(s.Body())
+	return []byte(b.String())
+}
+
+// Body returns the JSON of the shape: a conversation in messages of about a kilobyte.
+func (s Shape) Body() string {
+	const head, tail = `{"model":"bench","messages":[`, `],"stream":false}`
+	const open, shut = `{"role":"user","content":"`, `"}`
+	const sentence = `She said \"gate\", twice.\n`
+	if s.Bytes == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(head)
+	for left := s.Bytes - len(head) - len(tail); left > 0; {
+		message := min(left, 1024)
+		if left-message < 100 { // too little for another message
+			message = left
+		}
+		text := message - len(open) - len(shut)
+		if message < left {
+			text-- // for the comma
+		}
+		b.WriteString(open)
+		b.WriteString(strings.Repeat(sentence, text/len(sentence)))
+		b.WriteString(strings.Repeat("x", text%len(sentence)))
+		b.WriteString(shut)
+		if message < left {
+			b.WriteByte(',')
+		}
+		left -= message
+	}
+	b.WriteString(tail)
+	return b.String()
+}
