@@ -13,7 +13,7 @@ import (
 )
 
 // maxNodes bounds what a file may expand to through aliases.
-const maxNodes = 1 << 20
+const maxNodes = 1 << 18
 
 // decoder reads YAML nodes into a configuration. It works on nodes, because a strict loader wants what unmarshalling
 // into structs loses: lines, duplicate keys, quoting, and all faults instead of the first.
@@ -22,18 +22,19 @@ type decoder struct {
 	nodes int
 }
 
-// decodeFile reads data over c. An empty document is a fault: in practice it is a file caught between truncation and writing.
-func decodeFile(r *report, c *Config, data []byte) {
+// decodeFile reads data over c and reports whether the file could be read to its end, so that what is in c is worth
+// checking. An empty document is a fault: in practice it is a file caught between truncation and writing.
+func decodeFile(r *report, c *Config, data []byte) bool {
 	var doc, second yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	err := dec.Decode(&doc)
 	switch {
 	case errors.Is(err, io.EOF) || (err == nil && (len(doc.Content) == 0 || isNull(doc.Content[0]))):
 		r.addLine(0, "", "the file is empty; write {} to mean the defaults")
-		return
+		return false
 	case err != nil:
 		r.addLine(0, "", "%s", syntaxMessage(err, data))
-		return
+		return false
 	}
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
 		r.addLine(second.Line, "", "the file holds more than one YAML document")
@@ -43,6 +44,7 @@ func decodeFile(r *report, c *Config, data []byte) {
 	if d.nodes > maxNodes {
 		r.addLine(0, "", "the file expands to more than %d values", maxNodes)
 	}
+	return d.nodes <= maxNodes
 }
 
 func syntaxMessage(err error, data []byte) string {

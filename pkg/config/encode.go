@@ -118,7 +118,7 @@ func formatScalar(f field, v reflect.Value) string {
 		if v.Kind() == reflect.Float64 {
 			return strconv.FormatFloat(v.Float(), 'f', -1, 64)
 		}
-		return formatSize(budget.Size(v.Int()))
+		return budget.Size(v.Int()).String()
 	}
 	return v.String()
 }

@@ -82,8 +82,8 @@ func (c *Config) checkPools(r *report) {
 		}
 		for i, connection := range c.Leases.Pools[name].Connections {
 			at := fmt.Sprintf("%s.connections[%d].id", path, i)
-			if r.has(at) {
-				continue
+			if connection.ID == "" {
+				continue // reported as required
 			}
 			if strings.ContainsFunc(connection.ID, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 				r.add(at, "%q does not fit into a header; use printable ASCII without spaces", clip(connection.ID))

@@ -68,13 +68,13 @@ func readFile(path string) ([]byte, error) {
 func parse(name string, data []byte, environ []string) (*Config, error) {
 	c, r, env := Default(), newReport(), environment(environ)
 	applyClusterEnv(r, c, env)
-	if name != "" {
-		decodeFile(r, c, data)
-	}
+	whole := name == "" || decodeFile(r, c, data)
 	applyEnv(r, c, env)
 	checkNames(r, env)
 	c.normalize()
-	c.check(r)
+	if whole {
+		c.check(r)
+	}
 	if err := r.err(name); err != nil {
 		return nil, err
 	}

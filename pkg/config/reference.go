@@ -42,7 +42,7 @@ the process exits; at a reload the old configuration stays in effect.
 
 | notation | accepted | refused |
 |---|---|---|
-| size | ` + "`262144`, `256KiB`, `1MiB`, `1GiB`, `1TiB` (powers of 1024), `1KB`, `1MB`, `1GB`, `1TB` (powers of 1000), `512B`, quoted or not" + ` | ` + "`1Mi`, `1M`, `1mb`, `1 MiB`, `1.5MiB`, `1e6`, `-1`" + ` |
+| size | ` + "`262144`, `256KiB`, `1MiB`, `1GiB`, `1TiB` (powers of 1024), `1KB`, `1MB`, `1GB`, `1TB` (powers of 1000), quoted or not" + ` | ` + "`1Mi`, `1M`, `512B`, `1mb`, `1 MiB`, `1.5MiB`, `1e6`, `-1`" + ` |
 | duration | ` + "`150ms`, `2s`, `1m30s`, `1h`, `0`" + ` | ` + "`2`, `2 s`, `1d`, `-1s`" + ` |
 | integer | ` + "`64`" + ` | ` + "`\"64\"`, `64.0`, `6e1`, `0x40`, `064`, `6_4`" + ` |
 | number | ` + "`0.25`, `1`, `1e-3`" + ` | ` + "`\"0.25\"`, `.nan`, `.inf`" + ` |

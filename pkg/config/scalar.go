@@ -61,15 +61,16 @@ func (f field) parseScalar(text string) (reflect.Value, error) {
 // have a fraction.
 func (f field) parseSizeValue(v reflect.Value, text string) (reflect.Value, error) {
 	if v.Kind() != reflect.Float64 {
-		n, err := parseSize(text)
+		n, err := budget.ParseSize(text)
 		if err != nil {
 			return v, err
 		}
 		v.SetInt(int64(n))
-		return v, checkRange(n, f, parseSize)
+		return v, checkRange(n, f, budget.ParseSize)
 	}
 	var x float64
-	if n, err := parseSize(text); err == nil {
+	n, err := budget.ParseSize(text)
+	if err == nil {
 		x = float64(n)
 	} else if y, ferr := parseFloat(text); ferr == nil && !strings.ContainsAny(text, "eE") {
 		x = y
@@ -153,49 +154,6 @@ func parseMilliseconds(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s milliseconds are too many", clip(text))
 	}
 	return time.Duration(n) * time.Millisecond, nil
-}
-
-// sizeUnits are tried in order, so that KiB is not read as B.
-func sizeUnits() []struct {
-	name  string
-	bytes int64
-} {
-	return []struct {
-		name  string
-		bytes int64
-	}{
-		{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
-		{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}, {"", 1},
-	}
-}
-
-// parseSize reads a non-negative number of bytes: a plain integer, or one directly followed by a unit.
-func parseSize(text string) (budget.Size, error) {
-	for _, unit := range sizeUnits() {
-		digits, ok := strings.CutSuffix(text, unit.name)
-		if !ok || !isDigits(digits) {
-			continue
-		}
-		n, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil || n > math.MaxInt64/unit.bytes {
-			return 0, fmt.Errorf("size %s is too large", clip(text))
-		}
-		return budget.Size(n * unit.bytes), nil
-	}
-	if strings.HasPrefix(text, "-") {
-		return 0, fmt.Errorf("size %q must not be negative", clip(text))
-	}
-	return 0, fmt.Errorf("must be a size such as 262144, 256KiB, 1MiB or 1MB, not %q", clip(text))
-}
-
-// formatSize writes a size with the largest binary unit that divides it.
-func formatSize(n budget.Size) string {
-	for _, unit := range sizeUnits()[:4] {
-		if n >= budget.Size(unit.bytes) && n%budget.Size(unit.bytes) == 0 {
-			return strconv.FormatInt(int64(n)/unit.bytes, 10) + unit.name
-		}
-	}
-	return strconv.FormatInt(int64(n), 10)
 }
 
 func isDigits(s string) bool {

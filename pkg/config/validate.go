@@ -70,8 +70,9 @@ func (c *Config) checkWeights(r *report) {
 		}
 	}
 	for i, name := range c.RouteCluster.Attributes {
-		if name == "" || strings.ContainsAny(name, " \t\n") {
-			r.add(fmt.Sprintf("routeCluster.attributes[%d]", i), "%q is no attribute name", name)
+		at := fmt.Sprintf("routeCluster.attributes[%d]", i)
+		if !r.has(at) && (name == "" || strings.ContainsAny(name, " \t\n")) {
+			r.add(at, "%q is no attribute name", clip(name))
 		}
 	}
 }
@@ -140,7 +141,7 @@ func validated(r *report, path string, settings any) {
 	known := map[string]string{}
 	for _, l := range leavesOf(reflect.TypeOf(settings), "") {
 		known[l.path] = join(path, l.path)
-		known[l.field.key] = join(path, l.path)
+		known[join(path, l.path)] = join(path, l.path)
 	}
 	for _, err := range split(v.Validate()) {
 		at, consequence := path, false
@@ -155,7 +156,7 @@ func validated(r *report, path string, settings any) {
 			consequence = consequence || r.has(named)
 		}
 		if !consequence {
-			r.add(at, "%v", err)
+			r.add(at, "%s", strings.TrimPrefix(err.Error(), at+": "))
 		}
 	}
 }
