@@ -1,0 +1,239 @@
+package adaptive
+
+const (
+	// passLimit is how often a head may be passed over before what gets free is kept for it.
+	passLimit = 2
+	// lookPast is how many waiters behind a head that does not fit are looked at for one that does.
+	lookPast = 16
+)
+
+func clampCost(cost int) int { return min(max(cost, 1), MaxCost) }
+
+// Acquire asks for admission. It never blocks and, when it admits, does not allocate. In shadow mode everyone is admitted,
+// and what enforce would have done is counted.
+func (c *Controller) Acquire(p *Permit, r Request) State { return c.acquire(p, r, false) }
+
+// AcquireNow is Acquire for the child of a request that holds capacity already: it is admitted now or refused as
+// fanout_skipped, since a child that waits for what its parent holds may wait for ever.
+func (c *Controller) AcquireNow(p *Permit, r Request) State { return c.acquire(p, r, true) }
+
+func (c *Controller) acquire(p *Permit, r Request, child bool) State {
+	if c.off.Load() {
+		*p = Permit{}
+		return Admitted
+	}
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.advanceLocked(now)
+	l := c.lanes.get(r.Lane, c.now)
+	if r.Weight > 0 {
+		l.weight = r.Weight
+	}
+	*p = Permit{
+		c: c, lane: l, cost: clampCost(r.Cost), epoch: c.epoch, forward: r.Forward, forwarded: notForwarded,
+		arrived: c.now, started: c.now,
+	}
+	verdict, reason := c.decideLocked(p, r, child)
+	if child {
+		c.countProbeLocked(verdict == Admitted)
+	}
+	if c.settings.Mode != Enforce {
+		c.shadowLocked(p, r, verdict)
+		return Admitted
+	}
+	switch verdict {
+	case Admitted:
+		c.passOverLocked(l)
+		c.holdLocked(p)
+		c.admitLocked(p)
+	case Waiting:
+		c.enqueueLocked(p, r)
+		p.stage, p.ready = stageWaiting, make(chan struct{})
+		c.afterEnqueueLocked(p)
+		if p.stage == stageActive {
+			return Admitted
+		}
+	case Refused:
+		p.stage, p.reason = stageEnded, reason
+		c.counts.rejected++
+	}
+	return verdict
+}
+
+// decideLocked is what enforce mode does with a newcomer.
+func (c *Controller) decideLocked(p *Permit, r Request, child bool) (State, Reason) {
+	switch {
+	case c.shutdown:
+		return Refused, ShutDown
+	case c.passesLocked(p.lane, p.cost):
+		return Admitted, ""
+	case child:
+		return Refused, FanoutSkipped
+	case p.cost > c.state.limit:
+		return Refused, Oversized
+	case !c.roomLocked(p.lane, p.cost):
+		return Refused, QueueFull
+	case r.MaxWait < 0:
+		return Refused, Deadline
+	}
+	return Waiting, ""
+}
+
+// shadowLocked lets a request go and keeps the virtual decision: in held, in the queue, or nowhere.
+func (c *Controller) shadowLocked(p *Permit, r Request, verdict State) {
+	c.admitLocked(p)
+	switch verdict {
+	case Admitted:
+		c.counts.wouldAdmit++
+		c.passOverLocked(p.lane)
+		c.holdLocked(p)
+	case Waiting:
+		c.counts.wouldQueue++
+		c.enqueueLocked(p, r)
+		c.afterEnqueueLocked(p)
+	case Refused:
+		c.counts.wouldReject++
+	}
+}
+
+// fitsLocked reports whether cost can be let in now: within the limit, or, above a limit that a bad moment has pushed
+// down, alone.
+func (c *Controller) fitsLocked(cost int) bool {
+	if cost <= c.state.limit {
+		return c.held.cost+cost <= c.state.limit
+	}
+	return c.held.count == 0 && c.aloneLocked(cost)
+}
+
+// aloneLocked reports whether a cost above the limit may be let in once nothing else runs.
+func (c *Controller) aloneLocked(cost int) bool {
+	return cost <= c.settings.MaxLimit && c.window.severity == Normal
+}
+
+// passesLocked reports whether a newcomer may go ahead of everyone who waits, in whichever lane. Nobody who waits fits
+// (the last dispatch saw to that), so that capacity they cannot use is at stake, not their turn. A newcomer behind its own
+// lane, behind a reservation, or above the limit has to queue.
+func (c *Controller) passesLocked(l *lane, cost int) bool {
+	if !c.fitsLocked(cost) {
+		return false
+	}
+	if c.waiting.count == 0 {
+		return true
+	}
+	return l.count == 0 && cost <= c.state.limit && !c.reservedLocked()
+}
+
+// passOverLocked accounts for a newcomer that goes ahead. Its lane has a right to it when it has had less than the lane
+// furthest behind; else that lane's head has been passed over.
+func (c *Controller) passOverLocked(l *lane) {
+	if c.waiting.count == 0 {
+		return
+	}
+	key := l.lift(c.now, c.virtual)
+	if first := c.firstLocked(); first != nil && first.key < key {
+		c.markPassedLocked(first.head)
+	}
+}
+
+// roomLocked reports whether the queue takes one more: the lane's own, or with lanes off the shared one.
+func (c *Controller) roomLocked(l *lane, cost int) bool {
+	q := c.waiting
+	if c.settings.VirtualLanes {
+		q = tally{l.count, l.cost}
+	}
+	return q.count < c.settings.MaxQueueCount && q.cost+cost <= c.settings.MaxQueueCost
+}
+
+// admitLocked counts a request as running.
+func (c *Controller) admitLocked(p *Permit) {
+	c.lanes.hold(p.lane)
+	c.runLocked(p)
+}
+
+func (c *Controller) runLocked(p *Permit) {
+	p.stage, p.started = stageActive, c.now
+	if p.forward {
+		p.forwarded = c.now
+	}
+	c.active.add(p.cost)
+	c.counts.admitted++
+}
+
+// holdLocked charges a request to its lane and to the limit.
+func (c *Controller) holdLocked(p *Permit) {
+	p.held = true
+	c.held.add(p.cost)
+	l := p.lane
+	key := l.lift(c.now, c.virtual)
+	if c.waiting.count > 0 {
+		c.virtual = max(c.virtual, key)
+	}
+	l.start(p, c.now, c.secondsPerCostLocked())
+	c.rate += float64(p.cost) * p.perWeight
+	if l.count > 0 {
+		c.order.fix(l, l.virtual(c.now))
+	}
+}
+
+// repriceLocked changes what a running request counts for.
+func (c *Controller) repriceLocked(p *Permit, cost int) {
+	d := cost - p.cost
+	c.active.cost += d
+	switch {
+	case p.held:
+		p.lane.reprice(p, cost, c.now)
+		c.rate += float64(d) * p.perWeight
+		c.held.cost += d
+	case p.epoch != c.epoch:
+		c.held.cost += d
+	case p.queued:
+		p.lane.cost += d
+		c.waiting.cost += d
+	}
+	p.cost = cost
+	if p.queued && p.lane.head == p {
+		c.order.fix(p.lane, p.lane.key)
+	}
+}
+
+// releaseLocked gives back what a running request holds.
+func (c *Controller) releaseLocked(p *Permit) {
+	p.stage = stageEnded
+	c.active.sub(p.cost)
+	switch {
+	case p.queued:
+		c.leaveLocked(p)
+	case p.held:
+		p.held = false
+		c.held.sub(p.cost)
+		c.settleLocked(p)
+	case p.epoch != c.epoch:
+		c.held.sub(p.cost)
+	}
+	c.lanes.drop(p.lane, c.now)
+}
+
+// settleLocked replaces what the lane was charged ahead by what the request used, and learns from it for the next ones.
+func (c *Controller) settleLocked(p *Permit) {
+	l := p.lane
+	l.finish(p, c.now)
+	c.rate -= float64(p.cost) * p.perWeight
+	if c.held.count == 0 {
+		c.rate = 0
+	}
+	const keep = 1 - 1.0/64
+	c.work = c.work*keep + p.used/p.perWeight
+	c.workCost = c.workCost*keep + float64(p.charged)
+	if l.count > 0 {
+		c.order.fix(l, l.virtual(c.now))
+	}
+}
+
+// secondsPerCostLocked is how long a unit of cost has lately been held; a second before anything is known.
+func (c *Controller) secondsPerCostLocked() float64 {
+	if c.workCost == 0 {
+		return 1
+	}
+	return c.work / c.workCost
+}

@@ -1,0 +1,201 @@
+package adaptive
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultMaxLanes is how many tenants one controller tells apart.
+const DefaultMaxLanes = 1000
+
+// Controller limits one route cluster. All its state is behind one mutex, whose critical sections do no I/O, never
+// block, and end with nothing waiting that could have been let in.
+type Controller struct {
+	off    atomic.Bool // mode is off: requests pass without touching the lock
+	epoch0 time.Time   // what clock counts from
+
+	mu       sync.Mutex
+	settings Settings
+	now      int64 // everything below is accounted up to here
+	shutdown bool
+
+	// active is what really runs. held is what the scheduler has let in: the same in enforce mode; in shadow mode those
+	// that would have been admitted. When shadow ends, all that runs becomes held; permits from before that moment are
+	// recognised by their epoch.
+	active, held tally
+	epoch        uint32
+
+	waiting  tally // queued, over all lanes
+	lanes    lanes
+	order    *order // made when someone first waits
+	reserved *Permit
+	seq      uint64
+	virtual  float64 // the virtual time newcomers start at
+	rate     float64 // weighted cost that is held; the lanes' rates together
+	work     float64 // recent work and the cost it was for, decaying: their ratio prices a request ahead
+	workCost float64
+
+	deadlines deadlines
+	timer     *time.Timer
+	armed     int64 // when the timer fires; 0 = not set
+
+	state  state
+	window window
+	counts counts
+}
+
+// tally is a number of requests and their cost.
+type tally struct{ count, cost int }
+
+func (t *tally) add(cost int) { t.count++; t.cost += cost }
+func (t *tally) sub(cost int) { t.count--; t.cost -= cost }
+
+// counts only ever grow.
+type counts struct {
+	admitted, rejected                  int64
+	wouldAdmit, wouldQueue, wouldReject int64
+	probed, skipped                     int64
+	steps                               map[StepReason]int64
+}
+
+// New makes a controller. The settings must be valid.
+func New(s Settings) (*Controller, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	return newController(s, DefaultMaxLanes), nil
+}
+
+func newController(s Settings, maxLanes int) *Controller {
+	c := &Controller{
+		epoch0:   time.Now(),
+		settings: s,
+		lanes:    lanes{byID: make(map[string]*lane), max: max(1, maxLanes)},
+		counts:   counts{steps: make(map[StepReason]int64)},
+		state:    state{limit: min(max(s.InitialLimit, s.MinLimit), s.MaxLimit)},
+	}
+	c.window.end = int64(s.Window)
+	c.deadlines.reset(int64(s.MaxWait), 0)
+	c.off.Store(s.Mode == Off)
+	return c
+}
+
+// clock is nanoseconds since the controller was made; it never goes back.
+func (c *Controller) clock() int64 { return int64(time.Since(c.epoch0)) }
+
+// Configure puts new settings into force, all or none. Permits, lanes, averages and counters survive; the limit is brought
+// into the new bounds; waiters that a higher limit or another mode lets in start at once, and the last to come of those
+// that no longer fit into a smaller queue are refused.
+func (c *Controller) Configure(s Settings) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	c.configure(s)
+	return nil
+}
+
+func (c *Controller) configure(s Settings) {
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.advanceLocked(now)
+	old := c.settings
+	c.settings = s
+	c.off.Store(s.Mode == Off)
+	c.state.limit = min(max(c.state.limit, s.MinLimit), s.MaxLimit)
+	if s.InitialLimit != old.InitialLimit {
+		c.state.limit = min(max(s.InitialLimit, s.MinLimit), s.MaxLimit)
+	}
+	if s.Window != old.Window {
+		c.window.next(c.now + int64(s.Window))
+	}
+	if s.MaxWait != old.MaxWait {
+		c.rewheelLocked()
+	}
+	c.switchModeLocked(old.Mode, s.Mode)
+	c.shrinkLocked()
+	c.dispatchLocked()
+}
+
+// switchModeLocked lets everyone go whom the new mode would not have made wait.
+func (c *Controller) switchModeLocked(from, to Mode) {
+	if from == to {
+		return
+	}
+	c.eachWaiterLocked(func(p *Permit) {
+		if p.stage == stageWaiting {
+			c.grantLocked(p)
+			return
+		}
+		c.leaveLocked(p) // a virtual waiter: it runs already
+	})
+	if from == Shadow {
+		c.epoch++
+		c.held = c.active
+	}
+}
+
+// Observe tells the severity of resource pressure. Critical lowers the limit at once, at most once per window.
+func (c *Controller) Observe(s Severity) {
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.advanceLocked(now)
+	w := &c.window
+	w.severity = s
+	w.peak = max(w.peak, s)
+	if s == Critical && c.settings.Mode != Off && !w.cutWithin(c.now, c.settings.Window) {
+		w.lastCut, w.everCut = c.now, true
+		c.state.limit = max(c.settings.MinLimit, scale(c.state.limit, c.settings.CriticalDecreaseFactor))
+		c.stepped(StepCritical)
+	}
+	c.dispatchLocked() // back to normal: an oversized head may go alone now
+}
+
+// Shutdown refuses everyone who waits, and everyone who comes later in enforce mode. What runs goes on to its end.
+func (c *Controller) Shutdown() {
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.advanceLocked(now)
+	c.shutdown = true
+	c.eachWaiterLocked(func(p *Permit) {
+		c.leaveLocked(p)
+		if p.stage == stageWaiting {
+			c.refuseWaiterLocked(p, ShutDown)
+		}
+	})
+	if c.timer != nil {
+		c.timer.Stop()
+		c.armed = 0
+	}
+}
+
+// tick is the timer: it expires waiters, and evaluates windows that nothing else would while someone waits.
+func (c *Controller) tick() {
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = 0
+	c.advanceLocked(now)
+	c.expireLocked()
+	c.dispatchLocked()
+	if c.waiting.count > 0 {
+		c.armLocked(min(c.deadlines.next(), c.window.end))
+	}
+}
+
+// armLocked makes the timer fire at t, unless it fires earlier anyway.
+func (c *Controller) armLocked(t int64) {
+	if c.armed != 0 && c.armed <= t {
+		return
+	}
+	c.armed = t
+	d := time.Duration(max(0, t-c.now))
+	if c.timer == nil {
+		c.timer = time.AfterFunc(d, c.tick)
+		return
+	}
+	c.timer.Reset(d)
+}

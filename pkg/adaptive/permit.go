@@ -1,0 +1,207 @@
+package adaptive
+
+import "time"
+
+// Permit is one request's place at a controller, from asking to its end. Its storage belongs to the caller, who embeds it;
+// the zero value is ready, it must not be copied, and it may be used again once it was refused or Done has returned.
+// Every method may be called from any goroutine and does nothing when it comes too late.
+type Permit struct {
+	_ noCopy
+
+	c          *Controller // nil: never asked, or lanes are off; everything is a no-op then
+	lane       *lane
+	prev, next *Permit // neighbours in the lane's queue
+	// Neighbours in the slot of the wheel.
+	beforeDeadline, afterDeadline *Permit
+
+	ready  chan struct{} // made when the permit waits
+	reason Reason
+	stage  stage
+	queued bool // in the lane's queue; in shadow mode an admitted permit may be
+	held   bool // counted in held, metered in the lane
+	passed uint8
+	epoch  uint32 // see Controller.epoch
+
+	cost      int // what it counts for now
+	charged   int // what the lane was charged ahead for
+	perWeight float64
+	estimate  float64 // charged ahead to the lane
+	used      float64 // metered, up to since
+	since     int64
+
+	seq       uint64
+	arrived   int64
+	started   int64 // when it was admitted
+	deadline  int64
+	forwarded int64 // when the latency sample began
+	forward   bool  // forwarding starts with the admission
+	begun     bool  // the response has begun
+	unsampled bool  // no latency sample, or none any more
+}
+
+// notForwarded is the start of a latency sample that has none.
+const notForwarded = -1
+
+type stage uint8
+
+const (
+	stageNone stage = iota
+	stageWaiting
+	stageActive
+	stageEnded
+)
+
+// noCopy lets go vet find copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
+
+// Ready is closed when a waiting permit is settled; it is closed already when the permit never waited. Reason tells how
+// it was settled.
+func (p *Permit) Ready() <-chan struct{} {
+	if p.c == nil {
+		return closed()
+	}
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.ready == nil {
+		return closed()
+	}
+	return p.ready
+}
+
+func closed() <-chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}
+
+// Reason is why the permit was refused; empty means that it was not.
+func (p *Permit) Reason() Reason {
+	if p.c == nil {
+		return ""
+	}
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	return p.reason
+}
+
+// Waited is how long the permit waited, so far or until it was settled.
+func (p *Permit) Waited() time.Duration {
+	if p.c == nil {
+		return 0
+	}
+	now := p.c.clock()
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	if p.stage == stageWaiting {
+		return time.Duration(max(0, now-p.arrived))
+	}
+	return time.Duration(p.started - p.arrived)
+}
+
+// Cancel leaves the queue because the client is gone: no refusal is counted. A permit that was granted in the meantime is
+// handed on.
+func (p *Permit) Cancel() { p.Done(Cancelled) }
+
+// Raise lifts the cost when the body turns out larger than it was priced. Nothing waits for it: the request is already
+// let in, the next ones pay. It does nothing after the first response byte, or for a lower cost.
+func (p *Permit) Raise(cost int) {
+	c := p.c
+	if c == nil {
+		return
+	}
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cost = clampCost(cost); p.stage == stageActive && !p.begun && cost > p.cost {
+		c.advanceLocked(now)
+		c.repriceLocked(p, cost)
+	}
+}
+
+// Forwarded says that the request leaves for the upstream now: its latency sample begins.
+func (p *Permit) Forwarded() {
+	c := p.c
+	if c == nil {
+		return
+	}
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.forwarded = now
+}
+
+// NoSample says that this exchange's latency means nothing: upgrades, CONNECT, bidirectional streams, and responses
+// that are errors (a quick refusal is not a fast upstream).
+func (p *Permit) NoSample() {
+	c := p.c
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.unsampled = true
+}
+
+// meter brings used up to now.
+func (p *Permit) meter(now int64) {
+	if now > p.since {
+		p.used += float64(p.cost) * p.perWeight * seconds(now-p.since)
+		p.since = now
+	}
+}
+
+// FirstByte says that the response begins: the latency is sampled, and the cost drops to the generation cost, so that a
+// long stream does not hold the price of its prompt.
+func (p *Permit) FirstByte() {
+	c := p.c
+	if c == nil {
+		return
+	}
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p.stage != stageActive || p.begun {
+		return
+	}
+	c.advanceLocked(now)
+	c.sampleLocked(p)
+	p.begun = true
+	if p.cost > c.settings.GenerationCost {
+		c.repriceLocked(p, c.settings.GenerationCost)
+		c.dispatchLocked()
+	}
+}
+
+// Done ends the exchange and gives everything back. An OK without a first byte before it was one whose response began
+// and ended together, and is sampled here; a waiting permit leaves its queue. Only the first call counts.
+func (p *Permit) Done(o Outcome) {
+	c := p.c
+	if c == nil {
+		return
+	}
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch p.stage {
+	case stageWaiting:
+		c.advanceLocked(now)
+		// Rolling a window may have granted it just now; then it is handed on.
+		if p.stage == stageActive {
+			c.releaseLocked(p)
+		} else {
+			c.leaveLocked(p)
+			p.stage = stageEnded
+			c.lanes.drop(p.lane, c.now)
+			close(p.ready)
+		}
+		c.dispatchLocked()
+	case stageActive:
+		c.advanceLocked(now)
+		c.learnLocked(p, o)
+		c.releaseLocked(p)
+		c.dispatchLocked()
+	}
+}

@@ -1,0 +1,114 @@
+package adaptive
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// Registry has one controller per route cluster, made when the cluster is first asked for.
+type Registry struct {
+	byCluster atomic.Pointer[map[string]*Controller] // never changed in place
+
+	mu       sync.Mutex // writers
+	settings func(cluster string) Settings
+	maxLanes int
+	severity Severity
+	shutdown bool
+}
+
+// NewRegistry makes a registry. settings must answer for every cluster; maxLanes bounds the tenants that one controller
+// tells apart, 0 means DefaultMaxLanes.
+func NewRegistry(settings func(cluster string) Settings, maxLanes int) *Registry {
+	if maxLanes <= 0 {
+		maxLanes = DefaultMaxLanes
+	}
+	r := &Registry{settings: settings, maxLanes: maxLanes}
+	r.byCluster.Store(&map[string]*Controller{})
+	return r
+}
+
+// Controller is the cluster's controller. Settings that are not valid, which configuration has refused long before, make
+// one that is off.
+func (r *Registry) Controller(cluster string) *Controller {
+	if c, ok := (*r.byCluster.Load())[cluster]; ok {
+		return c
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := *r.byCluster.Load()
+	if c, ok := known[cluster]; ok {
+		return c
+	}
+	s := r.settings(cluster)
+	if s.Validate() != nil {
+		s = DefaultSettings()
+		s.Mode = Off
+	}
+	c := newController(s, r.maxLanes)
+	c.Observe(r.severity)
+	if r.shutdown {
+		c.Shutdown()
+	}
+	grown := maps.Clone(known)
+	grown[cluster] = c
+	r.byCluster.Store(&grown)
+	return c
+}
+
+// Configure puts new settings into force for all clusters, or, if those of any cluster known so far are not valid, for
+// none.
+func (r *Registry) Configure(settings func(cluster string) Settings) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := *r.byCluster.Load()
+	next := make(map[string]Settings, len(known))
+	var faults []error
+	for cluster := range known {
+		s := settings(cluster)
+		if err := s.Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("cluster %q: %w", cluster, err))
+		}
+		next[cluster] = s
+	}
+	if len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	for cluster, s := range next {
+		known[cluster].configure(s)
+	}
+	r.settings = settings
+	return nil
+}
+
+// Observe tells every controller the severity of resource pressure.
+func (r *Registry) Observe(s Severity) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.severity = s
+	for _, c := range *r.byCluster.Load() {
+		c.Observe(s)
+	}
+}
+
+// Shutdown shuts every controller down, those made later too.
+func (r *Registry) Shutdown() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shutdown = true
+	for _, c := range *r.byCluster.Load() {
+		c.Shutdown()
+	}
+}
+
+// Snapshot reports every controller by cluster.
+func (r *Registry) Snapshot() map[string]Snapshot {
+	known := *r.byCluster.Load()
+	all := make(map[string]Snapshot, len(known))
+	for cluster, c := range known {
+		all[cluster] = c.Snapshot()
+	}
+	return all
+}

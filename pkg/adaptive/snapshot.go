@@ -1,0 +1,125 @@
+package adaptive
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Snapshot is a controller at one moment. It names no tenant, request or payload: lanes appear under the opaque names the
+// caller uses.
+type Snapshot struct {
+	Mode         Mode `json:"mode"`
+	CurrentLimit int  `json:"currentLimit"`
+	MinLimit     int  `json:"minLimit"`
+	MaxLimit     int  `json:"maxLimit"`
+
+	ActiveCost  int `json:"activeCost"`
+	ActiveCount int `json:"activeCount"`
+	// Queued are those in the shared queue; with virtual lanes on they are counted under LaneQueued.
+	QueuedCost  int `json:"queuedCost"`
+	QueuedCount int `json:"queuedCount"`
+	// Virtual is what would run and wait, in shadow mode.
+	VirtualActiveCost  int `json:"virtualActiveCost"`
+	VirtualActiveCount int `json:"virtualActiveCount"`
+	VirtualQueuedCost  int `json:"virtualQueuedCost"`
+	VirtualQueuedCount int `json:"virtualQueuedCount"`
+
+	VirtualLanes    bool         `json:"virtualLanes"`
+	LaneCount       int          `json:"laneCount"`
+	LaneQueuedCount int          `json:"laneQueuedCount"`
+	LaneQueuedCost  int          `json:"laneQueuedCost"`
+	LaneTenants     []LaneTenant `json:"laneTenants"` // lanes with waiters, longest queue first
+
+	AdmittedCount    int64 `json:"admittedCount"`
+	RejectedCount    int64 `json:"rejectedCount"`
+	WouldAdmitCount  int64 `json:"wouldAdmitCount"`
+	WouldQueueCount  int64 `json:"wouldQueueCount"`
+	WouldRejectCount int64 `json:"wouldRejectCount"`
+
+	// Latency per unit of cost, in milliseconds.
+	ShortLatencyEWMA float64 `json:"shortLatencyEwma"`
+	LongLatencyEWMA  float64 `json:"longLatencyEwma"`
+	// Utilization of the last complete window, 0..1.
+	Utilization float64              `json:"utilization"`
+	Pressure    string               `json:"pressure"`
+	LastReason  StepReason           `json:"lastReason"`
+	StepCounts  map[StepReason]int64 `json:"stepCounts"`
+
+	VirtualFanoutProbed  int64 `json:"virtualFanoutProbed"`
+	VirtualFanoutSkipped int64 `json:"virtualFanoutSkipped"`
+	Shutdown             bool  `json:"shutdown"`
+}
+
+// LaneTenant is one lane's queue.
+type LaneTenant struct {
+	ID          string `json:"id"`
+	QueuedCount int    `json:"queuedCount"`
+	QueuedCost  int    `json:"queuedCost"`
+}
+
+// String is the severity's name in snapshots and labels.
+func (s Severity) String() string {
+	switch s {
+	case Critical:
+		return "critical"
+	case High:
+		return "high"
+	}
+	return "normal"
+}
+
+// Snapshot reports the state of now.
+func (c *Controller) Snapshot() Snapshot {
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.advanceLocked(now)
+	c.lanes.evict(c.now)
+	s := Snapshot{
+		Mode: c.settings.Mode, CurrentLimit: c.state.limit, MinLimit: c.settings.MinLimit, MaxLimit: c.settings.MaxLimit,
+		ActiveCost: c.active.cost, ActiveCount: c.active.count,
+		VirtualLanes:  c.settings.VirtualLanes,
+		LaneTenants:   []LaneTenant{},
+		AdmittedCount: c.counts.admitted, RejectedCount: c.counts.rejected,
+		WouldAdmitCount: c.counts.wouldAdmit, WouldQueueCount: c.counts.wouldQueue, WouldRejectCount: c.counts.wouldReject,
+		ShortLatencyEWMA: c.state.short / 1e6, LongLatencyEWMA: c.state.long / 1e6,
+		Utilization: c.window.utilization, Pressure: c.window.severity.String(), LastReason: c.window.lastReason,
+		StepCounts:          make(map[StepReason]int64, len(c.counts.steps)),
+		VirtualFanoutProbed: c.counts.probed, VirtualFanoutSkipped: c.counts.skipped, Shutdown: c.shutdown,
+	}
+	for reason, n := range c.counts.steps {
+		s.StepCounts[reason] = n
+	}
+	if c.settings.Mode == Shadow {
+		s.VirtualActiveCost, s.VirtualActiveCount = c.held.cost, c.held.count
+		s.VirtualQueuedCost, s.VirtualQueuedCount = c.waiting.cost, c.waiting.count
+	}
+	c.snapshotLanesLocked(&s)
+	return s
+}
+
+func (c *Controller) snapshotLanesLocked(s *Snapshot) {
+	real := c.settings.Mode == Enforce
+	if !c.settings.VirtualLanes {
+		if real {
+			s.QueuedCost, s.QueuedCount = c.waiting.cost, c.waiting.count
+		}
+		return
+	}
+	s.LaneCount = len(c.lanes.byID)
+	if c.lanes.overflow != nil && c.lanes.overflow.refs > 0 {
+		s.LaneCount++
+	}
+	if !real {
+		return
+	}
+	s.LaneQueuedCost, s.LaneQueuedCount = c.waiting.cost, c.waiting.count
+	c.lanes.each(func(l *lane) {
+		if l.count > 0 {
+			s.LaneTenants = append(s.LaneTenants, LaneTenant{ID: l.id, QueuedCount: l.count, QueuedCost: l.cost})
+		}
+	})
+	slices.SortFunc(s.LaneTenants, func(a, b LaneTenant) int {
+		return cmp.Or(cmp.Compare(b.QueuedCount, a.QueuedCount), cmp.Compare(a.ID, b.ID))
+	})
+}

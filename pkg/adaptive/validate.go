@@ -1,0 +1,55 @@
+package adaptive
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// maxQuantity bounds limits and queue bounds, so that a limit held for the longest window (24 h in milliseconds) is still
+// an integer that a float64 represents exactly.
+const maxQuantity = 104_249_991
+
+const maxDuration = 24 * time.Hour
+
+// Validate reports every fault at once; each error begins with the name of its field.
+func (s Settings) Validate() error {
+	var faults []error
+	check := func(ok bool, field, rule string, got any) {
+		if !ok {
+			faults = append(faults, fmt.Errorf("%s: must be %s, got %v", field, rule, got))
+		}
+	}
+	quantity := func(field string, v int) {
+		check(v >= 1 && v <= maxQuantity, field, fmt.Sprintf("in 1..%d", maxQuantity), v)
+	}
+	duration := func(field string, v time.Duration) {
+		check(v >= time.Millisecond && v <= maxDuration, field, "in 1ms..24h", v)
+	}
+	// Written so that NaN fails.
+	openUnit := func(field string, v float64) { check(v > 0 && v < 1, field, "in (0,1)", v) }
+	halfOpenUnit := func(field string, v float64) { check(v > 0 && v <= 1, field, "in (0,1]", v) }
+
+	check(s.Mode == Off || s.Mode == Shadow || s.Mode == Enforce, "mode", "off, shadow or enforce", fmt.Sprintf("%q", s.Mode))
+	quantity("minLimit", s.MinLimit)
+	quantity("initialLimit", s.InitialLimit)
+	quantity("maxLimit", s.MaxLimit)
+	check(s.MinLimit <= s.MaxLimit, "minLimit", "at most maxLimit", fmt.Sprintf("%d > %d", s.MinLimit, s.MaxLimit))
+	quantity("maxQueueCount", s.MaxQueueCount)
+	quantity("maxQueueCost", s.MaxQueueCost)
+	duration("maxWait", s.MaxWait)
+	duration("window", s.Window)
+	openUnit("decreaseFactor", s.DecreaseFactor)
+	openUnit("criticalDecreaseFactor", s.CriticalDecreaseFactor)
+	check(s.CriticalDecreaseFactor <= s.DecreaseFactor, "criticalDecreaseFactor", "at most decreaseFactor", s.CriticalDecreaseFactor)
+	quantity("increaseStep", s.IncreaseStep)
+	quantity("maxIncreasePerWindow", s.MaxIncreasePerWindow)
+	halfOpenUnit("shortAlpha", s.ShortAlpha)
+	halfOpenUnit("longAlpha", s.LongAlpha)
+	check(s.ShortAlpha > s.LongAlpha, "shortAlpha", "above longAlpha", s.ShortAlpha)
+	check(s.UtilizationHigh > 0 && s.UtilizationHigh <= 1, "utilizationHigh", "in (0,1]", s.UtilizationHigh)
+	check(s.UtilizationLow >= 0 && s.UtilizationLow < s.UtilizationHigh, "utilizationLow", "in [0,utilizationHigh)", s.UtilizationLow)
+	halfOpenUnit("latencyGradientThreshold", s.LatencyGradientThreshold)
+	check(s.GenerationCost >= 0 && s.GenerationCost <= MaxCost, "generationCost", "in 0..1000", s.GenerationCost)
+	return errors.Join(faults...)
+}

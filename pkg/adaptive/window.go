@@ -1,0 +1,156 @@
+package adaptive
+
+import "time"
+
+// window is what the current adaptation window has shown so far.
+type window struct {
+	end int64 // when it ends
+
+	busy     float64 // integral of min(active cost, limit), in cost-nanoseconds
+	capacity float64 // integral of the limit
+
+	samples     int
+	latency     float64 // sum, in nanoseconds
+	latencyCost float64 // sum of the sampled requests' costs
+	completed   int
+	failed      int
+	overloaded  int
+
+	severity Severity // last observed
+	peak     Severity // worst in this window
+	lastCut  int64    // when critical pressure last lowered the limit
+	everCut  bool
+
+	utilization float64 // of the last complete window
+	lastReason  StepReason
+}
+
+// cutWithin reports whether critical pressure has lowered the limit less than a window before t.
+func (w *window) cutWithin(t int64, length time.Duration) bool {
+	return w.everCut && t-w.lastCut < int64(length)
+}
+
+// next starts a window that ends at end; what outlives a window stays.
+func (w *window) next(end int64) {
+	*w = window{
+		end: end, severity: w.severity, peak: w.severity, lastCut: w.lastCut, everCut: w.everCut,
+		utilization: w.utilization, lastReason: w.lastReason,
+	}
+}
+
+// advanceLocked brings the accounts up to now, evaluating the windows that have ended since. Clocks are read before the
+// lock is taken, so that now may lie a little in the past; time then stands still.
+func (c *Controller) advanceLocked(now int64) {
+	if now >= c.window.end {
+		c.rollLocked(now)
+	}
+	c.accrueLocked(now)
+}
+
+// accrueLocked integrates over the time since the last event.
+//
+// While nobody waits, virtual time runs as fast as the lanes together are served: nobody gets into debt by using what
+// nobody else wants. While someone waits it follows the lanes that are served (see holdLocked), and while nothing runs it
+// stands still, so that debts outlast idling.
+func (c *Controller) accrueLocked(now int64) {
+	if now <= c.now {
+		return
+	}
+	d := float64(now - c.now)
+	c.window.busy += d * float64(min(c.active.cost, c.state.limit))
+	c.window.capacity += d * float64(c.state.limit)
+	if c.waiting.count == 0 {
+		c.virtual += d * 1e-9 * c.rate
+	}
+	c.now = now
+}
+
+// rollLocked evaluates the window that has ended, then the eventless ones between it and now, of which at most one can
+// tell anything new.
+func (c *Controller) rollLocked(now int64) {
+	length := int64(c.settings.Window)
+	w := &c.window
+	end := w.end
+	c.accrueLocked(end)
+	before := c.state.limit
+	c.state, w.lastReason = step(c.settings, c.state, w.evidence(c.active.count == 0 && c.waiting.count == 0, c.settings.Window))
+	if w.lastReason == StepCritical {
+		w.lastCut, w.everCut = end, true
+	}
+	c.stepped(w.lastReason)
+	if w.capacity > 0 {
+		w.utilization = w.busy / w.capacity
+	}
+	w.next(end + length)
+	if quiet := (now - end) / length; quiet > 0 {
+		c.quietLocked(quiet)
+	}
+	if c.state.limit > before {
+		c.dispatchLocked()
+	}
+}
+
+// quietLocked accounts for windows in which nothing happened. Their evidence is all alike, so that n steps are one.
+func (c *Controller) quietLocked(n int64) {
+	w := &c.window
+	c.accrueLocked(w.end + (n-1)*int64(c.settings.Window))
+	w.utilization = w.busy / w.capacity
+	idle := c.active.count == 0 && c.waiting.count == 0
+	if w.utilization <= c.settings.UtilizationLow {
+		c.state.short = c.state.long
+	}
+	if idle && w.severity == Normal && c.state.limit < c.settings.InitialLimit {
+		rise := n * int64(min(c.settings.IncreaseStep, c.settings.MaxIncreasePerWindow))
+		c.state.limit = int(min(int64(c.settings.InitialLimit), int64(c.state.limit)+rise))
+		w.lastReason = StepRecover
+		c.stepped(StepRecover)
+	}
+	w.next(w.end + n*int64(c.settings.Window))
+}
+
+func (w *window) evidence(idle bool, length time.Duration) evidence {
+	e := evidence{
+		samples: w.samples, completed: w.completed, failed: w.failed, overloaded: w.overloaded,
+		pressure: w.peak, cut: w.cutWithin(w.end, length), idle: idle,
+	}
+	if w.capacity > 0 {
+		e.utilization = w.busy / w.capacity
+	}
+	if w.samples > 0 {
+		e.latency = w.latency / w.latencyCost
+	}
+	return e
+}
+
+// sampleLocked takes the time from forwarding to the first byte. It is pooled over the window by cost: a large request is
+// not a slow one, and a small one's fixed part does not count as if it were large.
+func (c *Controller) sampleLocked(p *Permit) {
+	if p.unsampled || p.forwarded == notForwarded {
+		return
+	}
+	p.unsampled = true
+	c.window.samples++
+	c.window.latency += float64(max(0, c.now-p.forwarded))
+	c.window.latencyCost += float64(p.cost)
+}
+
+// learnLocked counts how a request ended. Cancelled clients and refusals of ours teach nothing.
+func (c *Controller) learnLocked(p *Permit, o Outcome) {
+	switch o {
+	case OK:
+		c.window.completed++
+		if !p.begun {
+			c.sampleLocked(p)
+		}
+	case UpstreamError, Timeout:
+		c.window.failed++
+	case Overload:
+		c.window.overloaded++
+	}
+}
+
+// stepped counts a step.
+func (c *Controller) stepped(r StepReason) {
+	c.counts.steps[r]++
+	c.window.lastReason = r
+}
