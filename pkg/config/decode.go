@@ -147,6 +147,9 @@ func (d *decoder) list(v reflect.Value, f field, n *yaml.Node, path string) {
 	}
 	list := reflect.MakeSlice(f.typ, len(n.Content), len(n.Content))
 	for i, item := range n.Content {
+		if d.nodes > maxNodes {
+			return
+		}
 		at := fmt.Sprintf("%s[%d]", path, i)
 		d.origins[at] = origin{line: item.Line}
 		d.value(list.Index(i), f.element(), item, at)
