@@ -24,9 +24,10 @@
 // smaller ones of other keys are served, twice; from then on what becomes free is reserved for it. Whoever arrives
 // while anybody waits joins the queue, even if it would fit, so that a stream of small bodies cannot pass a large one.
 //
-// A hold that waits to grow goes before the new reservations of its key and is not stopped by another waiter's
-// reservation: its bytes are already in memory, and only finishing gives them back. Two uploads that wait for each
-// other's bytes are parted by their deadlines.
+// Growth of a hold goes first: it takes free bytes whoever waits, and when it has to wait it stands before the new
+// reservations of its key and is not stopped by what is reserved for another waiter. Its bytes are already in memory, and
+// only finishing gives them back; nobody is starved, because only what is in flight grows, and no further than its
+// body. Two uploads that wait for each other's bytes are parted by their deadlines.
 //
 // # How long
 //

@@ -26,9 +26,9 @@ func (h *Hold) Bytes() int64 {
 	return h.bytes
 }
 
-// TryGrow raises the reservation to at least total bytes if there is room now and no other hold waits to grow. While
-// nobody waits it doubles the reservation, by at most 4 MiB and not beyond HardMaxBody, so that a body of many chunks
-// asks seldom; otherwise it takes exactly total. A released hold does not grow.
+// TryGrow raises the reservation to at least total bytes if there is room now, whoever waits. While nobody waits it
+// doubles the reservation, by at most 4 MiB and not beyond HardMaxBody, so that a body of many chunks asks seldom;
+// otherwise it takes exactly total. A released hold does not grow.
 func (h *Hold) TryGrow(total int64) bool {
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
@@ -37,7 +37,8 @@ func (h *Hold) TryGrow(total int64) bool {
 
 // Grow raises the reservation to at least total bytes, or waits for it at most maxWait and the wait that the pressure
 // allows. Both results are nil when it grew at once. While it waits, only the missing bytes are charged to the queue and
-// the hold keeps what it has; a hold has one growth at a time. Waiting on a released hold is cancelled from the start.
+// the hold keeps what it has. A hold has one growth at a time: a pending one is cancelled. On a released hold the waiter is
+// cancelled from the start.
 func (h *Hold) Grow(total int64, maxWait time.Duration) (*Waiter, *Refusal) {
 	c := h.c
 	c.mu.Lock()
@@ -47,6 +48,8 @@ func (h *Hold) Grow(total int64, maxWait time.Duration) (*Waiter, *Refusal) {
 		close(w.done)
 		return w, nil
 	}
+	h.cancelGrowthLocked()
+	c.dispatchLocked()
 	if h.tryGrowLocked(total) {
 		return nil, nil
 	}
@@ -57,7 +60,6 @@ func (h *Hold) Grow(total int64, maxWait time.Duration) (*Waiter, *Refusal) {
 	case total > c.budget.Bytes:
 		return nil, c.refuseLocked(BodyExceedsBudget, false, 0)
 	}
-	h.cancelGrowthLocked()
 	w, refusal := c.waitLocked(&Waiter{
 		c: c, key: h.key, bytes: total - h.bytes, grows: h, bound: c.boundLocked(p, true, maxWait),
 	})
@@ -92,7 +94,7 @@ func (h *Hold) tryGrowLocked(total int64) bool {
 		return false
 	case total <= h.bytes:
 		return true
-	case c.queue.growths > 0 || !c.roomLocked(total-h.bytes):
+	case !c.roomLocked(total - h.bytes):
 		return false
 	}
 	ahead := min(h.bytes+min(h.bytes, maxGrowth), int64(c.settings.HardMaxBody))

@@ -9,7 +9,6 @@ type queue struct {
 	lanes   map[string]*lane
 	turns   list[lane]
 	waiting int
-	growths int   // how many of the waiting are growths
 	bytes   int64 // the sum of the waiters' charges
 }
 
@@ -39,7 +38,6 @@ func (q *queue) push(w *Waiter) {
 	}
 	var before *node[Waiter]
 	if w.grows != nil {
-		q.growths++
 		for before = l.waiters.first; before != nil && before.of.grows != nil; {
 			before = before.next
 		}
@@ -59,9 +57,6 @@ func (q *queue) remove(w *Waiter) {
 	l.waiting--
 	q.waiting--
 	q.bytes -= w.bytes
-	if w.grows != nil {
-		q.growths--
-	}
 	if l.waiting == 0 {
 		q.turns.remove(&l.turn)
 		delete(q.lanes, l.key)

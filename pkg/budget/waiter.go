@@ -104,9 +104,10 @@ func (w *Waiter) takeBackLocked() {
 	h := w.hold
 	w.hold = nil
 	switch {
+	case h.released:
 	case w.grows == nil:
 		h.releaseLocked()
-	case !h.released:
+	default:
 		h.resizeLocked(max(h.bytes-w.bytes, 0))
 	}
 }
