@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+
+	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/admin"
+	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/config"
+	"github.com/headgate/headgate/pkg/extproc"
+	"github.com/headgate/headgate/pkg/lease"
+	"github.com/headgate/headgate/pkg/telemetry"
+)
+
+// app is the sidecar put together: which part gets what from whom.
+type app struct {
+	log     *slog.Logger
+	began   time.Time
+	config  atomic.Pointer[config.Config]
+	watcher atomic.Pointer[config.Watcher]
+	ready   atomic.Bool
+
+	monitor *budget.Monitor
+	bytes   *budget.Controller
+	lanes   *adaptive.Registry
+	leases  *lease.Service
+	metrics *telemetry.Metrics
+	server  *extproc.Server
+
+	grpc         *grpc.Server
+	health       *health.Server
+	grpcListener net.Listener
+	http         []httpServer
+}
+
+func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
+	a := &app{log: log, began: time.Now()}
+	a.config.Store(cfg)
+	key, err := cfg.Fanout.Key()
+	if err != nil {
+		return nil, err
+	}
+	if a.metrics, err = telemetry.NewMetrics(); err != nil {
+		return nil, err
+	}
+	if a.leases, err = lease.New(cfg.Leases, cfg.Principals, lease.Options{Log: log}); err != nil {
+		return nil, fmt.Errorf("leases: %w", err)
+	}
+	a.monitor = budget.NewMonitor(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio, log)
+	a.bytes = budget.New(cfg.Bytes, budget.ReadCeiling(cfg.Bytes.Budget, os.Getenv).Budget(cfg.Bytes.Budget), a.monitor.Pressure)
+	a.lanes = adaptive.NewRegistry(laneSettings(cfg), cfg.Tenant.MaxLanes)
+	a.monitor.OnBudget(a.bytes.SetBudget)
+	a.monitor.OnPressure(func(p budget.Pressure) {
+		a.bytes.Wake()
+		a.lanes.Observe(adaptive.Severity(p.Severity))
+	})
+	a.server = extproc.NewServer(cfg, extproc.Dependencies{
+		Bytes: a.bytes, Pressure: a.monitor.Pressure, Lanes: a.lanes,
+		Parents:  adaptive.NewParentTokens(key, cfg.Fanout.TTL, cfg.Fanout.MaxDepth),
+		Leases:   a.leases,
+		Observer: a.metrics, Log: log,
+	})
+	a.grpc, a.health = newGRPC(extproc.ServerOptions(cfg))
+	a.server.Register(a.grpc)
+	return a, nil
+}
+
+func laneSettings(cfg *config.Config) func(string) adaptive.Settings {
+	return func(cluster string) adaptive.Settings { return cfg.Cluster(cluster).Lanes }
+}
+
+// apply puts a reloaded configuration into force: what can fail comes first, so that a fault changes nothing.
+func (a *app) apply(cfg *config.Config) error {
+	if err := a.lanes.Configure(laneSettings(cfg)); err != nil {
+		return fmt.Errorf("lanes: %w", err)
+	}
+	if err := a.leases.Configure(cfg.Leases, cfg.Principals); err != nil {
+		return errors.Join(fmt.Errorf("leases: %w", err), a.lanes.Configure(laneSettings(a.config.Load())))
+	}
+	a.bytes.Configure(cfg.Bytes)
+	a.monitor.Configure(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio)
+	a.server.Configure(cfg)
+	a.config.Store(cfg)
+	return nil
+}
+
+func (a *app) adminSources() admin.Sources {
+	return admin.Sources{
+		Ready: func() error {
+			if !a.ready.Load() {
+				return errors.New("starting or draining")
+			}
+			return nil
+		},
+		Health:  a.healthDocument,
+		Config:  func() ([]byte, error) { return a.config.Load().Redacted() },
+		Metrics: a.metrics.Handler(),
+	}
+}
+
+func (a *app) healthDocument() admin.Health {
+	h := admin.Health{
+		Status: "ok", Version: buildVersion(), UptimeSeconds: int64(time.Since(a.began).Seconds()), Time: time.Now().UTC(),
+		Exchanges:     admin.Exchanges{InFlight: a.server.Active()},
+		ChatAdmission: a.bytes.Snapshot(), AdaptiveAdmission: a.lanes.Snapshot(),
+	}
+	if w := a.watcher.Load(); w != nil {
+		h.Config = w.Status()
+	}
+	if !a.ready.Load() {
+		h.Status = "draining"
+	}
+	return h
+}
+
+// api is what clients reach, directly or through an Envoy route.
+func (a *app) api() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/admission/probe", a.server.ProbeHandler())
+	leases := a.leases.Handler(a.server.Identify)
+	mux.Handle("/v1/session-leases", leases)
+	mux.Handle("/api/v1/session-leases", leases)
+	return mux
+}
+
+// close lets go of what newApp and listen opened.
+func (a *app) close() {
+	if a.grpcListener != nil {
+		_ = a.grpcListener.Close()
+	}
+	for _, h := range a.http {
+		_ = h.listener.Close()
+	}
+	a.leases.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = a.metrics.Shutdown(ctx)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	envoyconf "github.com/headgate/headgate/deploy/envoy"
+	"github.com/headgate/headgate/pkg/config"
+)
+
+func newCheckCommand(configPath *string) *cobra.Command {
+	return &cobra.Command{
+		Use:     "check",
+		Short:   "Check a configuration without serving; every fault is listed with its path",
+		Example: `  extproc check --config config.yaml`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := config.Load(*configPath, os.Environ())
+			if err != nil {
+				return err
+			}
+			for _, note := range cfg.Notes {
+				fmt.Fprintln(c.OutOrStdout(), "note:", note)
+			}
+			fmt.Fprintln(c.OutOrStdout(), "ok, configuration", cfg.Hash())
+			return nil
+		},
+	}
+}
+
+func newEnvoyCommand(configPath *string) *cobra.Command {
+	var o envoyconf.Options
+	command := &cobra.Command{
+		Use:   "envoy",
+		Short: "Print the Envoy configuration that matches the sidecar's own",
+		Long: `Prints Envoy configuration with the time-outs, limits, modes and addresses that the sidecar's configuration asks for:
+the whole bootstrap, or one part of it to paste into another.`,
+		Example: `  extproc envoy --config config.yaml > envoy.yaml
+  extproc envoy --part filter`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := config.Load(*configPath, os.Environ())
+			if err != nil {
+				return err
+			}
+			return envoyconf.Render(c.OutOrStdout(), cfg, o)
+		},
+	}
+	command.Flags().StringVar((*string)(&o.Part), "part", string(envoyconf.All), "all, filter, cluster or routes")
+	command.Flags().BoolVar(&o.FailOpen, "fail-open", false, "let requests pass unchecked while the sidecar is away")
+	command.Flags().StringVar(&o.Listen, "listen", "", "Envoy's listener, host:port (default 127.0.0.1:10000)")
+	command.Flags().StringVar(&o.Admin, "envoy-admin", "", "Envoy's admin address, host:port (default 127.0.0.1:9901)")
+	command.Flags().StringVar(&o.Upstream, "upstream", "", "address of the upstream clusters, host:port (default 127.0.0.1:9001)")
+	return command
+}
+
+func newHealthCommand(configPath *string) *cobra.Command {
+	var path string
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "health",
+		Short: "Ask a running sidecar whether it is ready; for probes in images without a shell",
+		Example: `  extproc health
+  extproc health --path /livez`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := config.Load(*configPath, os.Environ())
+			if err != nil {
+				return err
+			}
+			if cfg.Listen.Admin == "" {
+				return errors.New("listen.admin is empty: there is nothing to ask")
+			}
+			return askHealth(c, "http://"+cfg.Listen.Admin+path, timeout)
+		},
+	}
+	command.Flags().StringVar(&path, "path", "/readyz", "/readyz or /livez")
+	command.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "how long to wait for the answer")
+	return command
+}
+
+func askHealth(c *cobra.Command, url string, timeout time.Duration) error {
+	client := http.Client{Timeout: timeout}
+	response, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 4096))
+	if err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	text := strings.TrimSpace(string(answer))
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", response.Status, text)
+	}
+	fmt.Fprintln(c.OutOrStdout(), text)
+	return nil
+}
+
+func newHashKeyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "hash-key",
+		Short:   "Print the keySHA256 of an API key read from standard input",
+		Example: `  printf %s "$KEY" | extproc hash-key`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			line, err := bufio.NewReader(io.LimitReader(c.InOrStdin(), 64<<10)).ReadString('\n')
+			if err != nil && !errors.Is(err, io.EOF) {
+				return fmt.Errorf("read the key: %w", err)
+			}
+			key := strings.TrimSpace(line)
+			if key == "" {
+				return errors.New("standard input has no key")
+			}
+			sum := sha256.Sum256([]byte(key))
+			fmt.Fprintln(c.OutOrStdout(), hex.EncodeToString(sum[:]))
+			return nil
+		},
+	}
+}
+
+// version is set by the linker for releases; other builds show what Go recorded.
+var version = "dev"
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version and how it was built",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			fmt.Fprintf(c.OutOrStdout(), "headgate extproc %s %s\n", buildVersion(), runtime.Version())
+			return nil
+		},
+	}
+}
+
+// buildVersion is the linker's version, or the commit that Go recorded.
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || version != "dev" {
+		return version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return version + "-" + s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return version
+}

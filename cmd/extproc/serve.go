@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/headgate/headgate/pkg/admin"
+	"github.com/headgate/headgate/pkg/config"
+)
+
+// serve runs the sidecar until ctx ends, then drains it.
+func serve(ctx context.Context, path string, environ []string, stderr io.Writer) error {
+	cfg, err := config.Load(path, environ)
+	if err != nil {
+		return err
+	}
+	log := newLogger(cfg.Log, stderr)
+	for _, note := range cfg.Notes {
+		log.Info("configuration note", "note", note)
+	}
+	a, err := newApp(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if err := a.listen(ctx, cfg); err != nil {
+		return err
+	}
+
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { a.monitor.Run(background) })
+	running.Go(func() { a.watch(background, path, environ) })
+
+	failed := a.start()
+	a.setReady(true)
+	log.Info("ready", "grpc", cfg.Listen.GRPC, "admin", cfg.Listen.Admin, "api", cfg.Listen.API, "config", cfg.Hash(), "version", buildVersion())
+	select {
+	case <-ctx.Done():
+	case err := <-failed:
+		return err
+	}
+	return a.drain()
+}
+
+// watch reloads the configuration on SIGHUP and when its file changes.
+func (a *app) watch(ctx context.Context, path string, environ []string) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	w := config.NewWatcher(a.config.Load(), config.WatchOptions{
+		Path: path, Environ: environ, Trigger: hup, Apply: a.apply, Log: a.log,
+	})
+	a.watcher.Store(w)
+	w.Run(ctx)
+}
+
+// listen opens every listener before anything is served, so that a taken address is known at once.
+func (a *app) listen(ctx context.Context, cfg *config.Config) error {
+	var err error
+	if a.grpcListener, err = listen(ctx, "listen.grpc", cfg.Listen.GRPC); err != nil {
+		return err
+	}
+	for _, h := range []struct {
+		key, addr string
+		handler   http.Handler
+	}{
+		{"listen.admin", cfg.Listen.Admin, admin.Handler(a.adminSources())},
+		{"listen.api", cfg.Listen.API, a.api()},
+	} {
+		if h.addr == "" {
+			continue
+		}
+		l, err := listen(ctx, h.key, h.addr)
+		if err != nil {
+			return err
+		}
+		a.http = append(a.http, httpServer{l, &http.Server{
+			Handler: h.handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+			ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn), MaxHeaderBytes: 64 << 10,
+		}})
+	}
+	return nil
+}
+
+// httpServer is one HTTP server and the listener it will serve.
+type httpServer struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+// start serves; what it returns yields the error of a server that failed.
+func (a *app) start() <-chan error {
+	failed := make(chan error, 1+len(a.http))
+	go func() {
+		if err := a.grpc.Serve(a.grpcListener); err != nil {
+			failed <- fmt.Errorf("serve gRPC: %w", err)
+		}
+	}()
+	for _, h := range a.http {
+		go func() {
+			if err := h.server.Serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serve HTTP on %s: %w", h.listener.Addr(), err)
+			}
+		}()
+	}
+	return failed
+}
+
+// drain ends the process without a client noticing: not ready at once, new work still served while Envoy finds out,
+// then waiters are refused, held exchanges are let go and, when the grace is over, whatever is left is cut.
+func (a *app) drain() error {
+	shutdown := a.config.Load().Shutdown
+	a.setReady(false)
+	a.log.Info("draining", "drain", shutdown.Drain, "grace", shutdown.Grace, "in_flight", a.server.Active())
+	deadline := time.NewTimer(shutdown.Grace)
+	defer deadline.Stop()
+	window := time.NewTimer(min(shutdown.Drain, shutdown.Grace))
+	defer window.Stop()
+	<-window.C
+
+	a.lanes.Shutdown()
+	a.server.LetGo()
+	stopped := make(chan struct{})
+	go func() {
+		a.grpc.GracefulStop()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-deadline.C:
+		a.log.Warn("grace is over: cutting exchanges", "in_flight", a.server.Active())
+		a.grpc.Stop()
+		<-stopped
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, h := range a.http {
+		if err := h.server.Shutdown(ctx); err != nil {
+			_ = h.server.Close()
+		}
+	}
+	a.log.Info("stopped", "in_flight", a.server.Active())
+	return nil
+}
+
+// setReady answers readiness probes and the gRPC health service.
+func (a *app) setReady(ready bool) {
+	a.ready.Store(ready)
+	state := healthpb.HealthCheckResponse_NOT_SERVING
+	if ready {
+		state = healthpb.HealthCheckResponse_SERVING
+	}
+	a.health.SetServingStatus("", state)
+	a.health.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, state)
+}
+
+// newGRPC makes the gRPC server with the standard health service on it.
+func newGRPC(options []grpc.ServerOption) (*grpc.Server, *health.Server) {
+	g, h := grpc.NewServer(options...), health.NewServer()
+	healthpb.RegisterHealthServer(g, h)
+	return g, h
+}
+
+// newLogger logs to stderr as the configuration says.
+func newLogger(c config.Log, w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.Level)) // validated
+	o := &slog.HandlerOptions{Level: level}
+	if c.Format == "text" {
+		return slog.New(slog.NewTextHandler(w, o))
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}

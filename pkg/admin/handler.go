@@ -1,0 +1,61 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/pprof"
+)
+
+// Sources are where the answers come from. All must be set.
+type Sources struct {
+	Ready   func() error           // nil when ready; the error says why not
+	Health  func() Health          // a fresh document
+	Config  func() ([]byte, error) // the configuration in force as YAML, redacted
+	Metrics http.Handler
+}
+
+// Handler serves the admin endpoints.
+func Handler(s Sources) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.Ready(); err != nil {
+			text(w, http.StatusServiceUnavailable, fmt.Sprintf("not ready: %v\n", err))
+			return
+		}
+		text(w, http.StatusOK, "ready\n")
+	})
+	mux.HandleFunc("GET /api/monitoring/health", func(w http.ResponseWriter, _ *http.Request) { document(w, s.Health()) })
+	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
+		yaml, err := s.Config()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(yaml)
+	})
+	mux.Handle("GET /metrics", s.Metrics)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+func text(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+}
+
+func document(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v)
+}

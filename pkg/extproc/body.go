@@ -1,0 +1,70 @@
+package extproc
+
+import (
+	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/structure"
+	"github.com/headgate/headgate/pkg/extproc/wire"
+)
+
+// body is the evidence about a request's body. Its bytes are counted and scanned as they pass, never kept.
+type body struct {
+	declared int64 // undeclared where unknown
+	seen     int64 // bytes that really arrived
+	over     bool  // nothing more will come
+	scans    bool  // the scan may still learn something
+	scanner  structure.Scanner
+}
+
+// add counts a chunk and scans it.
+func (b *body) add(m *wire.Message) {
+	b.seen += int64(m.BodyLen())
+	if b.scans {
+		m.EachChunk(b.scanner.Write)
+		b.scans = !b.scanner.NotJSON()
+	}
+	if m.EndOfStream {
+		b.end()
+	}
+}
+
+// end notes that nothing more will come.
+func (b *body) end() {
+	if !b.over {
+		b.over = true
+		b.scanner.Close()
+	}
+}
+
+// bytes is what the body is charged for: what it declares or, once that is exceeded or the body is over, what arrived.
+func (b *body) bytes() int64 {
+	if b.over {
+		return b.seen
+	}
+	return max(b.declared, b.seen)
+}
+
+// cost prices the body for its lane. The scan's token estimate holds for the whole body only; else bytes decide.
+func (b *body) cost() int {
+	f := b.scanner.Features()
+	priced := adaptive.Features{Bytes: b.bytes()}
+	if f.Known {
+		priced.Messages, priced.Tools, priced.Fanout = int64(f.Messages), int64(f.Tools), int64(f.Fanout)
+		priced.Stream = f.Stream
+	}
+	if f.Complete && !f.Exhausted {
+		priced.Tokens = f.Tokens
+	}
+	return adaptive.Cost(priced)
+}
+
+// structureHeavy reports whether the body is heavy by what it contains, whatever its bytes.
+func (b *body) structureHeavy(s budget.StructureSettings) bool {
+	f := b.scanner.Features()
+	return f.Known && (f.Exhausted || f.Messages >= s.Messages || f.Tools >= s.Tools || f.Tokens >= int64(s.Tokens))
+}
+
+// tooManyMessages reports whether the opt-in cap on messages is exceeded.
+func (b *body) tooManyMessages(s budget.StructureSettings) bool {
+	return s.HardMaxMessages > 0 && b.scanner.Features().Messages > s.HardMaxMessages
+}

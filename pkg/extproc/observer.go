@@ -1,0 +1,47 @@
+package extproc
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Decision describes one decision, for logs and metrics. It carries no identity but the opaque lane name.
+type Decision struct {
+	Cluster string
+	Reason  string        // admitted, client_gone, or a reason of the verdict table
+	Lane    string        // opaque, empty for anonymous
+	Bytes   int64         // declared or seen by then, whichever is more
+	Cost    int           // 0 where no lane priced it
+	Waited  time.Duration // for bytes and for capacity
+	Took    time.Duration // since the headers came
+	Idled   bool          // decided because the upload paused
+}
+
+// Observer takes note of what happens to exchanges. Its methods are on the hot path: they must not block.
+type Observer interface {
+	Decided(Decision)
+	WouldReject(cluster, reason string) // observability mode: what would have been refused
+}
+
+// shedLog writes one warning a refusal, a few a second at most, and says how many it left out.
+type shedLog struct {
+	log     *slog.Logger
+	limit   *rate.Limiter
+	skipped atomic.Int64
+}
+
+func newShedLog(log *slog.Logger) *shedLog {
+	return &shedLog{log: log, limit: rate.NewLimiter(rate.Limit(5), 20)}
+}
+
+func (s *shedLog) refused(d Decision) {
+	if !s.limit.Allow() {
+		s.skipped.Add(1)
+		return
+	}
+	s.log.Warn("request refused", "reason", d.Reason, "cluster", d.Cluster, "lane", d.Lane, "bytes", d.Bytes, "cost", d.Cost,
+		"wait_ms", d.Waited.Milliseconds(), "left_out", s.skipped.Swap(0))
+}

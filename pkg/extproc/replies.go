@@ -1,0 +1,133 @@
+package extproc
+
+import "github.com/headgate/headgate/pkg/extproc/wire"
+
+// metadataNamespace is the namespace of the dynamic metadata that access logs read.
+const metadataNamespace = "headgate"
+
+// reply is an answer that is owed: count times the same one.
+type reply struct {
+	phase wire.Phase
+	last  bool       // answers the end of the request body
+	echo  wire.Frame // hands a chunk back; nil continues
+	count int
+}
+
+// replies are the answers owed, in the order of their messages.
+type replies struct{ owed []reply }
+
+func (r *replies) empty() bool { return len(r.owed) == 0 }
+
+// push owes the answer to a message. An echo owns the chunk's bytes; the exchange sends it before it takes the next
+// chunk, or withholds it, so that one chunk is kept at the most.
+func (r *replies) push(m *wire.Message, echo bool) {
+	last := m.EndOfStream || m.Phase == wire.RequestTrailers
+	if echo && (m.Phase == wire.RequestBody || m.Phase == wire.ResponseBody) {
+		for _, frame := range wire.Echo(m) {
+			r.owed = append(r.owed, reply{phase: m.Phase, last: last, echo: frame, count: 1})
+		}
+		return
+	}
+	if n := len(r.owed); n > 0 && r.owed[n-1].phase == m.Phase && r.owed[n-1].echo == nil && !last && !r.owed[n-1].last {
+		r.owed[n-1].count++
+		return
+	}
+	r.owed = append(r.owed, reply{phase: m.Phase, last: last, count: 1})
+}
+
+// flush sends the answers that may go out by now.
+func (x *exchange) flush() error {
+	for !x.replies.empty() && x.mayAnswer(&x.replies.owed[0]) {
+		next := &x.replies.owed[0]
+		if err := x.send(x.frameOf(next)); err != nil {
+			return err
+		}
+		if next.count--; next.count == 0 {
+			x.replies.owed = x.replies.owed[1:]
+		}
+	}
+	if x.replies.empty() {
+		x.replies.owed = nil
+	}
+	return nil
+}
+
+// mayAnswer is back-pressure: nothing is answered while bytes are owed. Before the decision, a mode that has to answer
+// the headers first lets the body pass up to the chunk that completes the evidence.
+func (x *exchange) mayAnswer(r *reply) bool {
+	switch {
+	case x.byteAsk != nil:
+		return false
+	case x.decided:
+		return true
+	case x.mode.early:
+		return false
+	}
+	return !x.evidenceIsIn()
+}
+
+// frameOf encodes an answer. The first one after the decision carries the metadata.
+func (x *exchange) frameOf(r *reply) wire.Frame {
+	frame := r.echo
+	switch {
+	case frame != nil:
+	case r.phase == wire.RequestHeaders:
+		frame = wire.Headers(r.phase, x.mutation())
+	default:
+		frame = wire.Continue(r.phase)
+	}
+	if x.decided && !x.described {
+		x.described = true
+		frame = frame.WithMetadata(metadataNamespace, x.metadata("admitted"))
+	}
+	return frame
+}
+
+// mutation changes the forwarded headers: what clients must not say is removed, what the gates decided is set.
+func (x *exchange) mutation() wire.Mutation {
+	m := wire.Mutation{Remove: x.facts.remove}
+	x.lease.mutate(&m)
+	if token := x.parentToken(); token != "" {
+		m.Set = append(m.Set, wire.Header{Name: headerParent, Value: token})
+	}
+	m.Remove = without(m.Remove, m.Set)
+	return m
+}
+
+// without leaves out the names that are set: a set overwrites, and Envoy removes after it sets.
+func without(remove []string, set []wire.Header) []string {
+	var kept []string
+	for _, name := range remove {
+		overwritten := false
+		for _, h := range set {
+			overwritten = overwritten || h.Name == name
+		}
+		if !overwritten {
+			kept = append(kept, name)
+		}
+	}
+	return kept
+}
+
+// metadata is what access logs can show of the decision.
+func (x *exchange) metadata(reason string) []wire.Value {
+	decision := "refused"
+	if x.verdict == nil {
+		decision = "admitted"
+	}
+	d := x.decision(reason)
+	lane := d.Lane
+	if lane == "" {
+		lane = anonymousLane
+	}
+	return []wire.Value{
+		{Key: "decision", Text: decision},
+		{Key: "reason", Text: reason},
+		{Key: "bytes", Number: float64(d.Bytes)},
+		{Key: "cost", Number: float64(d.Cost)},
+		{Key: "lane", Text: lane},
+		{Key: "wait_ms", Number: float64(d.Waited.Milliseconds())},
+	}
+}
+
+func (x *exchange) send(f wire.Frame) error { return x.stream.SendMsg(f) }

@@ -1,0 +1,149 @@
+package extproc
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/config"
+	"github.com/headgate/headgate/pkg/extproc/wire"
+)
+
+// Dependencies are what the gates ask. All but Leases must be set.
+type Dependencies struct {
+	Bytes    *budget.Controller
+	Pressure func() budget.Pressure // must not block: it is asked for every request
+	Lanes    *adaptive.Registry
+	Parents  *adaptive.ParentTokens
+	Observer Observer
+	Log      *slog.Logger
+}
+
+// Server is the ext_proc service.
+type Server struct {
+	policy   atomic.Pointer[policy]
+	bytes    *budget.Controller
+	pressure func() budget.Pressure
+	lanes    *adaptive.Registry
+	parents  *adaptive.ParentTokens
+	observe  Observer
+	log      *slog.Logger
+	sheds    *shedLog
+	laneKey  []byte
+	clusters clusters
+	active   atomic.Int64
+	letGo    chan struct{}
+}
+
+// NewServer returns a server that serves nothing until it is registered.
+func NewServer(c *config.Config, d Dependencies) *Server {
+	s := &Server{
+		bytes: d.Bytes, pressure: d.Pressure, lanes: d.Lanes, parents: d.Parents, observe: d.Observer,
+		log: d.Log, sheds: newShedLog(d.Log), laneKey: randomKey(),
+		clusters: clusters{known: map[string]struct{}{}}, letGo: make(chan struct{}),
+	}
+	s.Configure(c)
+	return s
+}
+
+// randomKey makes the per-process key of the lane names. rand.Read never fails.
+func randomKey() []byte {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)
+	return key
+}
+
+// Configure puts a validated configuration into force for the exchanges that begin from now on.
+func (s *Server) Configure(c *config.Config) { s.policy.Store(newPolicy(c, s.parents, s.laneKey)) }
+
+// Active is the number of exchanges in flight.
+func (s *Server) Active() int64 { return s.active.Load() }
+
+// LetGo ends every decided exchange's stream with OK, now and from now on: Envoy carries on without us and clients
+// notice nothing. Undecided ones get their decision first. It must be called once at most.
+func (s *Server) LetGo() { close(s.letGo) }
+
+// Register adds the service to a gRPC server that was made with ServerOptions.
+func (s *Server) Register(g grpc.ServiceRegistrar) {
+	g.RegisterService(&grpc.ServiceDesc{
+		ServiceName: extprocv3.ExternalProcessor_ServiceDesc.ServiceName,
+		HandlerType: (*any)(nil),
+		Metadata:    extprocv3.ExternalProcessor_ServiceDesc.Metadata,
+		Streams: []grpc.StreamDesc{{
+			StreamName:    "Process",
+			ServerStreams: true,
+			ClientStreams: true,
+			Handler:       func(_ any, stream grpc.ServerStream) error { return s.process(stream) },
+		}},
+	}, s)
+}
+
+// What the gRPC server may receive and hold.
+const (
+	minReceive       = 128 << 20 // one chunk can be Envoy's whole connection buffer
+	streamWindow     = 256 << 10 // per stream; bounds what a slow exchange keeps in memory
+	connectionWindow = 4 << 20
+	pingInterval     = 5 * time.Second // Envoy's keepalive may be as frequent
+)
+
+// ServerOptions are the options of the gRPC server that the service is registered with.
+func ServerOptions(c *config.Config) []grpc.ServerOption {
+	receive := max(minReceive, 2*int64(c.Bytes.HardMaxBody))
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(wire.NewCodec()),
+		grpc.MaxRecvMsgSize(int(min(receive, math.MaxInt32))),
+		grpc.MaxConcurrentStreams(math.MaxUint32), // one stream per HTTP exchange: Envoy's circuit breakers bound it
+		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(connectionWindow),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingInterval, PermitWithoutStream: true}),
+		grpc.SharedWriteBuffer(true),
+	}
+}
+
+// process serves one stream. Verdicts are messages; an error means that the machine broke.
+func (s *Server) process(stream grpc.ServerStream) (err error) {
+	s.active.Add(1)
+	x := &exchange{
+		server: s, stream: stream, ctx: stream.Context(), policy: s.policy.Load(), inbox: inbox{stream: stream},
+		outcome: adaptive.Cancelled,
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			s.log.Error("panic in an exchange", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "internal fault")
+		}
+		x.release()
+		s.active.Add(-1)
+	}()
+	return x.run()
+}
+
+func (s *Server) refused(d Decision) {
+	s.observe.Decided(d)
+	s.sheds.refused(d)
+}
+
+// policyKey is the gRPC metadata key by which a route names the entry of clusters it wants, through ExtProcPerRoute's
+// grpc_initial_metadata. Clients cannot set it: it is not an HTTP header.
+const policyKey = "headgate-cluster"
+
+func policyName(ctx context.Context) string {
+	if values := metadata.ValueFromIncomingContext(ctx, policyKey); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
