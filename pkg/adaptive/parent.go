@@ -82,7 +82,7 @@ func (t *ParentTokens) Verify(token string) (Parent, error) {
 		return Parent{}, fmt.Errorf("%w: longer than %d bytes", ErrTokenMalformed, maxToken)
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil {
+	if err != nil || len(token) != base64.RawURLEncoding.EncodedLen(len(b)) { // the decoder skips line breaks
 		return Parent{}, fmt.Errorf("%w: not base64url", ErrTokenMalformed)
 	}
 	if len(b) < tokenHeader+sha256.Size {

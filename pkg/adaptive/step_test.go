@@ -1,0 +1,102 @@
+package adaptive
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestStep(t *testing.T) {
+	t.Parallel()
+	even := state{limit: 64, short: 100, long: 100}
+	busy := evidence{utilization: 1, samples: 9, latency: 100, completed: 9}
+	with := func(e evidence, f func(*evidence)) evidence { f(&e); return e }
+	for _, tc := range []struct {
+		name   string
+		from   state
+		e      evidence
+		limit  int
+		reason StepReason
+	}{
+		{"latency far above normal sheds a fifth", state{64, 5500, 1900}, evidence{utilization: 1, samples: 1, latency: 5500, completed: 1}, 51, StepLatency},
+		{"used and completed grows by the step", even, with(busy, func(e *evidence) { e.utilization = .7 }), 65, StepGrow},
+		{"just under the upper utilisation holds", even, with(busy, func(e *evidence) { e.utilization = .69 }), 64, StepHold},
+		{"a failure freezes growth", even, with(busy, func(e *evidence) { e.failed = 1 }), 64, StepFrozen},
+		{"nothing completed, no growth", even, with(busy, func(e *evidence) { e.completed = 0 }), 64, StepHold},
+		{"a gradient of exactly the threshold sheds", state{64, 125, 100}, with(busy, func(e *evidence) { e.latency = 125 }), 51, StepLatency},
+		{"just under the threshold does not", state{64, 124, 100}, with(busy, func(e *evidence) { e.latency = 124 }), 65, StepGrow},
+		{"without samples there is no gradient", state{64, 500, 100}, with(busy, func(e *evidence) { e.samples = 0 }), 65, StepGrow},
+		{"critical halves", state{80, 100, 100}, evidence{pressure: Critical}, 40, StepCritical},
+		{"the least limit holds under critical", state{9, 100, 100}, evidence{pressure: Critical}, 8, StepCritical},
+		{"critical that has cut already does not cut twice", state{40, 100, 100}, with(busy, func(e *evidence) { e.pressure, e.cut = Critical, true }), 40, StepHold},
+		{"after a cut nothing grows in the same window", state{40, 100, 100}, with(busy, func(e *evidence) { e.cut = true }), 40, StepHold},
+		{"high pressure sheds a fifth", even, evidence{pressure: High}, 51, StepPressure},
+		{"refusals by the upstream shed a fifth", even, with(busy, func(e *evidence) { e.overloaded = 1 }), 51, StepOverload},
+		{"a stray refusal only freezes", even, with(busy, func(e *evidence) { e.completed, e.overloaded = 99, 1 }), 64, StepFrozen},
+		{"idle and under the initial limit recovers", state{30, 100, 100}, evidence{idle: true}, 31, StepRecover},
+		{"idle at the initial limit stays", even, evidence{idle: true}, 64, StepHold},
+		{"sparse traffic stays, however slow", even, evidence{utilization: .02, samples: 1, latency: 9000, completed: 1}, 64, StepHold},
+		{"sparse traffic does not recover", state{30, 100, 100}, evidence{utilization: .02, samples: 1, latency: 100, completed: 1}, 30, StepHold},
+		{"growth ends at the highest limit", state{1000, 100, 100}, busy, 1000, StepGrow},
+	} {
+		got, reason := step(DefaultSettings(), tc.from, tc.e)
+		if got.limit != tc.limit || reason != tc.reason {
+			t.Errorf("%s: limit %d -> %d (%s), want %d (%s)", tc.name, tc.from.limit, got.limit, reason, tc.limit, tc.reason)
+		}
+	}
+}
+
+func TestStepFreezesTheLongAverageWhileShedding(t *testing.T) {
+	t.Parallel()
+	st := state{limit: 64, short: 5500, long: 1900}
+	for range 100 {
+		st, _ = step(DefaultSettings(), st, evidence{utilization: 1, samples: 5, latency: 5500, completed: 5})
+	}
+	if st.long != 1900 || st.limit != 8 {
+		t.Errorf("after 100 windows of overload: long %v, limit %d, want 1900 and 8", st.long, st.limit)
+	}
+}
+
+func TestStepSeedsBothAveragesWithTheFirstSample(t *testing.T) {
+	t.Parallel()
+	st, _ := step(DefaultSettings(), state{limit: 64}, evidence{utilization: 1, samples: 1, latency: 700, completed: 1})
+	if st.short != 700 || st.long != 700 {
+		t.Errorf("short %v, long %v, want 700", st.short, st.long)
+	}
+}
+
+func TestStepStaleEvidenceExpiresWhenLoadIsLow(t *testing.T) {
+	t.Parallel()
+	st, _ := step(DefaultSettings(), state{limit: 64, short: 900, long: 100}, evidence{utilization: .3})
+	if st.short != st.long {
+		t.Errorf("short %v, long %v, want equal", st.short, st.long)
+	}
+}
+
+// Whatever the evidence, the limit stays within its bounds, rises by at most what a window may, and falls by at most the
+// critical factor.
+func TestStepIsBounded(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := DefaultSettings()
+		s.MinLimit = rapid.IntRange(1, 50).Draw(t, "min")
+		s.MaxLimit = rapid.IntRange(s.MinLimit, maxQuantity).Draw(t, "max")
+		s.IncreaseStep = rapid.IntRange(1, maxQuantity).Draw(t, "step")
+		s.MaxIncreasePerWindow = rapid.IntRange(1, maxQuantity).Draw(t, "rise")
+		latency := rapid.Float64Range(0, 1e18)
+		st := state{limit: rapid.IntRange(s.MinLimit, s.MaxLimit).Draw(t, "limit"), short: latency.Draw(t, "short"), long: latency.Draw(t, "long")}
+		e := evidence{
+			utilization: rapid.Float64Range(0, 1).Draw(t, "utilization"),
+			samples:     rapid.IntRange(0, 1000).Draw(t, "samples"), latency: latency.Draw(t, "latency"),
+			completed: rapid.IntRange(0, 1000).Draw(t, "completed"), failed: rapid.IntRange(0, 10).Draw(t, "failed"),
+			overloaded: rapid.IntRange(0, 1000).Draw(t, "overloaded"), pressure: Severity(rapid.IntRange(0, 2).Draw(t, "pressure")),
+			cut: rapid.Bool().Draw(t, "cut"), idle: rapid.Bool().Draw(t, "idle"),
+		}
+		got, reason := step(s, st, e)
+		low := max(s.MinLimit, scale(st.limit, s.CriticalDecreaseFactor))
+		high := min(s.MaxLimit, st.limit+min(s.IncreaseStep, s.MaxIncreasePerWindow))
+		if got.limit < low || got.limit > high {
+			t.Fatalf("%s: limit %d -> %d, want in %d..%d", reason, st.limit, got.limit, low, high)
+		}
+	})
+}
