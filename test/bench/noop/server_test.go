@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+)
+
+func TestAnswersAreOfTheKindOfTheirMessages(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		request *extproc.ProcessingRequest
+		ok      func(*extproc.ProcessingResponse) bool
+	}{
+		{&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestHeaders{}}, func(r *extproc.ProcessingResponse) bool { return r.GetRequestHeaders() != nil }},
+		{&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestBody{}}, func(r *extproc.ProcessingResponse) bool { return r.GetRequestBody() != nil }},
+		{&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestTrailers{}}, func(r *extproc.ProcessingResponse) bool { return r.GetRequestTrailers() != nil }},
+		{&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseHeaders{}}, func(r *extproc.ProcessingResponse) bool { return r.GetResponseHeaders() != nil }},
+		{&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseBody{}}, func(r *extproc.ProcessingResponse) bool { return r.GetResponseBody() != nil }},
+		{&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseTrailers{}}, func(r *extproc.ProcessingResponse) bool { return r.GetResponseTrailers() != nil }},
+	} {
+		if got := answer(test.request); !test.ok(got) {
+			t.Errorf("got %v for %T", got, test.request.Request)
+		}
+	}
+}
+
+func TestOnlyTheFirstExchangeIsRecordedAndNoBody(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "recording.jsonl")
+	r, err := newRecorder(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, second := r.begin(), r.begin(); !first || second {
+		t.Errorf("first exchange recorded: %v, second: %v, want only the first", first, second)
+	}
+	body := &extproc.HttpBody{Body: []byte("secret"), EndOfStream: true}
+	request := &extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestBody{RequestBody: body}}
+	if err := r.write(request); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.HasPrefix(got, []byte(`{"body":6,"message":`)) || bytes.Contains(got, []byte("c2VjcmV0")) {
+		t.Errorf("got %q, error %v, want the length 6 and no body", got, err)
+	}
+	if string(body.Body) != "secret" {
+		t.Errorf("the message was changed to %q", body.Body)
+	}
+}
