@@ -135,7 +135,7 @@ func (c *Controller) passOverLocked(l *lane) {
 		return
 	}
 	key := l.lift(c.now, c.virtual)
-	if first := c.firstLocked(); first != nil && first.key < key {
+	if first := c.firstLocked(); first != nil && first.key <= key {
 		c.markPassedLocked(first.head)
 	}
 }
