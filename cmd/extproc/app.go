@@ -128,7 +128,7 @@ func (a *app) healthDocument() admin.Health {
 func (a *app) api() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/admission/probe", a.server.ProbeHandler())
-	leases := a.leases.Handler(a.server.Identify)
+	leases := a.leases.Handler(a.leases.IdentifyRequest)
 	mux.Handle("/v1/session-leases", leases)
 	mux.Handle("/api/v1/session-leases", leases)
 	return mux
@@ -142,7 +142,10 @@ func (a *app) close() {
 	for _, h := range a.http {
 		_ = h.listener.Close()
 	}
-	a.leases.Close()
+	a.server.Close()
+	if err := a.leases.Close(); err != nil {
+		a.log.Warn("close the lease store", "error", err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = a.metrics.Shutdown(ctx)

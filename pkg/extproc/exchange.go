@@ -97,6 +97,9 @@ func (x *exchange) begin(first *wire.Message) {
 	}
 	x.facts.cluster = x.server.clusters.name(x.facts.cluster)
 	x.settings = x.policy.config.Cluster(x.facts.cluster)
+	if x.leaseGoverns() {
+		x.facts.caller = x.policy.principalOf(first)
+	}
 	x.body = body{declared: x.facts.declared, scans: x.facts.json}
 	x.body.scanner.Reset()
 	x.body.over = first.Phase == wire.RequestHeaders && (first.EndOfStream || !x.mode.sendsBody())
@@ -152,7 +155,7 @@ func (x *exchange) admit() {
 
 // nothingGoverns reports whether the exchange can go on without us.
 func (x *exchange) nothingGoverns() bool {
-	return (x.body.over || x.facts.upgrade) && x.hold == nil && !x.permit.held && !x.lease.held && x.replies.empty()
+	return (x.body.over || x.facts.upgrade) && x.hold == nil && !x.permit.held && x.lease.keep == nil && x.replies.empty()
 }
 
 // until lets things happen until done, or until something ends the exchange.
@@ -185,6 +188,8 @@ func (x *exchange) step() exit {
 		return x.permit.settle()
 	case <-x.clock.alarm(x):
 		return x.ring()
+	case <-x.lease.lost:
+		return exit{kind: broken, err: status.Error(codes.Aborted, "the session lease was lost")}
 	case <-x.leaving():
 		return exit{kind: leave}
 	}

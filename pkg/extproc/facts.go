@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/extproc/wire"
+	"github.com/headgate/headgate/pkg/lease"
 )
 
 // Headers of our own. Those with the prefix are ours alone: whatever a client sends in them is removed.
@@ -15,9 +16,6 @@ const (
 	ownPrefix           = "x-headgate-"
 	headerParent        = "x-headgate-parent"
 	headerBypass        = "x-omniroute-admission-bypass"
-	headerLeaseOwner    = "x-omniroute-lease-owner"
-	headerLeaseGen      = "x-omniroute-lease-generation"
-	headerConnection    = "x-omniroute-connection"
 	undeclared          = -1 // facts.declared where no valid content-length says how long the body is
 	clusterUnnamed      = "default"
 	grpcMediaTypePrefix = "application/grpc"
@@ -27,8 +25,9 @@ const (
 type facts struct {
 	cluster  string
 	tenant   tenant
-	declared int64 // content-length, undeclared where unknown
-	conflict bool  // content-length values that contradict each other
+	caller   lease.Identity // known only where the route cluster looks at leases
+	declared int64          // content-length, undeclared where unknown
+	conflict bool           // content-length values that contradict each other
 
 	grpc     bool // a gRPC caller: refusals carry a gRPC status
 	upgrade  bool // WebSocket or CONNECT: what follows are frames, not a body
@@ -67,11 +66,11 @@ func readFacts(m *wire.Message, p *policy) facts {
 			token = value
 		case headerBypass:
 			f.remove = appendOnce(f.remove, headerBypass)
-		case headerLeaseOwner:
+		case lease.OwnerHeader:
 			f.leaseOwner = string(bytes.TrimSpace(value))
-		case headerLeaseGen:
+		case lease.GenerationHeader:
 			f.leaseGen = string(bytes.TrimSpace(value))
-		case headerConnection:
+		case lease.ConnectionHeader:
 			f.connection = string(bytes.TrimSpace(value))
 		case "traceparent":
 			f.traceparent = string(value)

@@ -1,14 +1,135 @@
 package extproc
 
 import (
+	"context"
+	"strconv"
+	"time"
+
 	"github.com/headgate/headgate/pkg/extproc/wire"
+	"github.com/headgate/headgate/pkg/lease"
 )
 
-type leaseHold struct{ held bool }
+// leaseHold is what the exchange knows of its session's lease, and what of it is renewed while the exchange lasts.
+type leaseHold struct {
+	owner      lease.Owner
+	generation int64
+	fence      lease.Fence
+	fenced     bool          // fence holds an answer
+	keep       *lease.Keep   // renewal while in flight, nil where there is none
+	lost       chan struct{} // closed when the lease was found lost in mid-response
+}
 
-func (x *exchange) leaseGoverns() bool                      { return false }
-func (x *exchange) leaseSyntaxGate() *Verdict               { return nil }
-func (x *exchange) leaseGate() exit                         { return exit{} }
-func (l *leaseHold) mutate(*wire.Mutation)                  {}
-func (l *leaseHold) answered(*exchange, *wire.Message, int) {}
-func (l *leaseHold) release()                               {}
+// leaseGoverns reports whether the route cluster looks at leases at all.
+func (x *exchange) leaseGoverns() bool {
+	return x.settings.Lease.Mode != lease.ModeOff && x.settings.Lease.Mode != ""
+}
+
+// needsLease reports whether this request must prove a lease of its own.
+func (x *exchange) needsLease() bool {
+	return x.settings.Lease.Mode == lease.ModeRequired || (x.leaseGoverns() && x.facts.caller.Managed)
+}
+
+// leaseSyntaxGate checks on arrival what can be checked without the store.
+func (x *exchange) leaseSyntaxGate() *Verdict {
+	if !x.leaseGoverns() {
+		return nil
+	}
+	if !x.needsLease() {
+		return nil
+	}
+	if x.facts.parent != nil {
+		return newVerdict(string(lease.UnsupportedRoute), 0)
+	}
+	var refusal *lease.Refusal
+	x.lease.owner, x.lease.generation, refusal = lease.CheckSyntax(x.facts.leaseOwner, x.facts.leaseGen)
+	return leaseVerdict(refusal)
+}
+
+// leaseGate is the fence: the last thing before forwarding, after every wait.
+func (x *exchange) leaseGate() exit {
+	if !x.leaseGoverns() {
+		return exit{}
+	}
+	var refusal *lease.Refusal
+	if x.needsLease() {
+		x.lease.fence, refusal = x.server.leases.Check(x.ctx, lease.FenceAsk{
+			Pool: x.settings.Lease.Pool, Owner: x.lease.owner, Generation: x.lease.generation,
+			Identity: x.facts.caller, Pin: x.facts.connection,
+		})
+	} else {
+		x.lease.fence, refusal = x.server.leases.Unmanaged(x.ctx, lease.UnmanagedAsk{
+			Pool: x.settings.Lease.Pool, Pin: x.facts.connection,
+		})
+	}
+	if refusal != nil {
+		return refusedBy(leaseVerdict(refusal))
+	}
+	x.lease.fenced = true
+	x.lease.renew(x.server.leases)
+	return exit{}
+}
+
+// renew keeps the lease alive while the exchange lasts. A lease that is lost all the same is counted by its service; the
+// response is cut only where the configuration says so.
+func (l *leaseHold) renew(leases *lease.Service) {
+	lost := make(chan struct{})
+	if l.keep = leases.Keep(l.fence, func(lease.EndReason) { close(lost) }); l.keep != nil && leases.CutOnLost() {
+		l.lost = lost
+	}
+}
+
+// mutate sends the request to the bound connection and lets the upstream fence too. The owner is a secret between the
+// client and us.
+func (l *leaseHold) mutate(m *wire.Mutation) {
+	if !l.fenced {
+		return
+	}
+	m.Remove = append(m.Remove, lease.OwnerHeader, lease.GenerationHeader, lease.ConnectionHeader)
+	if l.fence.Unchecked {
+		return
+	}
+	m.ClearRouteCache = true
+	m.Set = append(m.Set, wire.Header{Name: lease.ConnectionHeader, Value: l.fence.Connection})
+	if l.fence.Generation > 0 {
+		m.Set = append(m.Set, wire.Header{Name: lease.GenerationHeader, Value: strconv.FormatInt(l.fence.Generation, 10)})
+	}
+}
+
+// answered lets a connection rest when its upstream said that it is out of order.
+func (l *leaseHold) answered(x *exchange, m *wire.Message, code int) {
+	if !l.fenced || l.fence.Unchecked {
+		return
+	}
+	retryAfter, _ := m.Header("retry-after")
+	date, _ := m.Header("date")
+	if rest := x.server.leases.Cooldown(code, string(retryAfter), string(date)); rest > 0 {
+		x.server.rest(l.fence.Pool, l.fence.Connection, rest)
+	}
+}
+
+func leaseVerdict(r *lease.Refusal) *Verdict {
+	if r == nil {
+		return nil
+	}
+	return newVerdict(string(r.Reason), r.RetryAfter)
+}
+
+// release ends the renewal. The lease itself outlives the exchange.
+func (l *leaseHold) release() {
+	l.keep.Stop()
+	l.keep, l.lost = nil, nil
+}
+
+// restTimeout bounds the note that a connection rests; the exchange does not wait for it.
+const restTimeout = time.Second
+
+// rest notes in the background that a connection rests.
+func (s *Server) rest(pool, connection string, d time.Duration) {
+	s.background.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), restTimeout)
+		defer cancel()
+		if refusal := s.leases.Rest(ctx, pool, connection, d); refusal != nil {
+			s.log.Warn("could not note that a connection rests", "pool", pool, "connection", connection, "reason", refusal.Reason)
+		}
+	})
+}

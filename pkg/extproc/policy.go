@@ -3,7 +3,6 @@ package extproc
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"strings"
 
@@ -16,11 +15,11 @@ import (
 // policy is one immutable configuration in the form the exchange needs it. A stream keeps the one it began with.
 type policy struct {
 	config     *config.Config
-	sources    []source // of the tenant
+	tenants    []source
 	principals []source
-	keys       map[[sha256.Size]byte]lease.Principal // by the hash of their API key
 	parents    *adaptive.ParentTokens
-	laneKey    []byte // of the lane names
+	leases     *lease.Service // knows the principals
+	laneKey    []byte         // of the lane names
 }
 
 // source is a compiled config.Source.
@@ -35,36 +34,27 @@ type tenant struct {
 	weight float64
 }
 
-func newPolicy(c *config.Config, parents *adaptive.ParentTokens, laneKey []byte) *policy {
-	p := &policy{
-		config:     c,
-		sources:    compile(c.Tenant.Sources),
-		principals: compile(c.PrincipalSources),
-		keys:       make(map[[sha256.Size]byte]lease.Principal, len(c.Principals)),
-		parents:    parents,
-		laneKey:    laneKey,
+func newPolicy(c *config.Config, s *Server) *policy {
+	return &policy{
+		config: c, tenants: compile(c.Tenant.Sources), principals: compile(c.PrincipalSources),
+		parents: s.parents, leases: s.leases, laneKey: s.laneKey,
 	}
-	for _, principal := range c.Principals {
-		var hash [sha256.Size]byte
-		if n, err := hex.Decode(hash[:], []byte(principal.KeySHA256)); err == nil && n == len(hash) {
-			p.keys[hash] = principal
-		}
-	}
-	return p
 }
 
 func compile(sources []config.Source) []source {
 	out := make([]source, len(sources))
 	for i, s := range sources {
 		out[i] = source{Source: s}
+		out[i].Header = strings.ToLower(s.Header)
 		if s.Metadata != "" {
-			out[i].path = strings.Split(s.Metadata, "/")
+			namespace, keys := s.MetadataPath()
+			out[i].path = append([]string{namespace}, keys...)
 		}
 	}
 	return out
 }
 
-// clusterOf names the route cluster: the policy named by the route, else the first attribute that Envoy sent.
+// clusterOf names the route cluster by the first attribute that Envoy sent.
 func (p *policy) clusterOf(m *wire.Message) string {
 	for _, attribute := range p.config.RouteCluster.Attributes {
 		if name := m.Attribute(attribute); name != "" {
@@ -74,37 +64,49 @@ func (p *policy) clusterOf(m *wire.Message) string {
 	return clusterUnnamed
 }
 
-// tenantOf finds the tenant in the first source that has one. Repeated headers count with their first value.
+// tenantOf finds the tenant in the first source that has one.
 func (p *policy) tenantOf(m *wire.Message) tenant {
-	raw := p.identity(m, p.sources)
+	raw := p.identify(m, p.tenants).Principal
 	if raw == "" {
 		return tenant{}
 	}
 	return tenant{name: p.laneName(raw), weight: p.config.Tenant.Weights[raw]}
 }
 
-// identity returns the raw identity from the first source that has one, "" where none does.
-func (p *policy) identity(m *wire.Message, sources []source) string {
+// principalOf finds who calls, for the lease.
+func (p *policy) principalOf(m *wire.Message) lease.Identity {
+	id := p.identify(m, p.principals)
+	if id.Principal == "" || id.Managed {
+		return id
+	}
+	return p.leases.Identify(id.Principal)
+}
+
+// identify returns the identity from the first source that has one. A repeated header counts with its first value, and
+// blank is none.
+func (p *policy) identify(m *wire.Message, sources []source) lease.Identity {
 	for _, s := range sources {
-		var id string
+		var name string
 		switch {
 		case s.path != nil:
-			id = m.Metadata(s.path)
+			name = m.Metadata(s.path)
 		case s.Header != "":
-			value, _ := m.Header(strings.ToLower(s.Header))
-			id = strings.TrimSpace(string(value))
+			value, _ := m.Header(s.Header)
+			name = string(value)
 		case s.Attribute != "":
-			id = m.Attribute(s.Attribute)
+			name = m.Attribute(s.Attribute)
 		case s.APIKey:
-			if principal, ok := p.principalByKey(apiKey(m)); ok {
-				id = principal.ID
+			authorization, _ := m.Header("authorization")
+			key, _ := m.Header("x-api-key")
+			if id, ok := p.leases.IdentifyKey(lease.APIKey(string(authorization), string(key))); ok {
+				return id
 			}
 		}
-		if id != "" {
-			return id
+		if name = strings.TrimSpace(name); name != "" {
+			return lease.Identity{Principal: name}
 		}
 	}
-	return ""
+	return lease.Identity{}
 }
 
 // laneName is the only form of a tenant that leaves the process: it cannot be turned back and means nothing after a
@@ -113,31 +115,6 @@ func (p *policy) laneName(raw string) string {
 	mac := hmac.New(sha256.New, p.laneKey)
 	mac.Write([]byte(raw))
 	return "lane_" + hex.EncodeToString(mac.Sum(nil)[:8])
-}
-
-// apiKey returns the credential of a request: the bearer token, or x-api-key.
-func apiKey(m *wire.Message) string {
-	if value, _ := m.Header("authorization"); len(value) > 7 && strings.EqualFold(string(value[:7]), "bearer ") {
-		return strings.TrimSpace(string(value[7:]))
-	}
-	value, _ := m.Header("x-api-key")
-	return strings.TrimSpace(string(value))
-}
-
-// principalByKey finds the principal of an API key. Only hashes are stored and compared, in constant time.
-func (p *policy) principalByKey(key string) (lease.Principal, bool) {
-	if key == "" || len(p.keys) == 0 {
-		return lease.Principal{}, false
-	}
-	hash := sha256.Sum256([]byte(key))
-	var found lease.Principal
-	ok := 0
-	for known, principal := range p.keys {
-		if subtle.ConstantTimeCompare(known[:], hash[:]) == 1 {
-			found, ok = principal, 1
-		}
-	}
-	return found, ok == 1
 }
 
 func (p *policy) verifyParent(token string) (adaptive.Parent, bool) {

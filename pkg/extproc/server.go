@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,38 +22,42 @@ import (
 	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/extproc/wire"
+	"github.com/headgate/headgate/pkg/lease"
 )
 
-// Dependencies are what the gates ask. All but Leases must be set.
+// Dependencies are what the gates ask. All must be set.
 type Dependencies struct {
 	Bytes    *budget.Controller
 	Pressure func() budget.Pressure // must not block: it is asked for every request
 	Lanes    *adaptive.Registry
 	Parents  *adaptive.ParentTokens
+	Leases   *lease.Service
 	Observer Observer
 	Log      *slog.Logger
 }
 
 // Server is the ext_proc service.
 type Server struct {
-	policy   atomic.Pointer[policy]
-	bytes    *budget.Controller
-	pressure func() budget.Pressure
-	lanes    *adaptive.Registry
-	parents  *adaptive.ParentTokens
-	observe  Observer
-	log      *slog.Logger
-	sheds    *shedLog
-	laneKey  []byte
-	clusters clusters
-	active   atomic.Int64
-	letGo    chan struct{}
+	policy     atomic.Pointer[policy]
+	bytes      *budget.Controller
+	pressure   func() budget.Pressure
+	lanes      *adaptive.Registry
+	parents    *adaptive.ParentTokens
+	leases     *lease.Service
+	observe    Observer
+	log        *slog.Logger
+	sheds      *shedLog
+	laneKey    []byte
+	clusters   clusters
+	active     atomic.Int64
+	background sync.WaitGroup
+	letGo      chan struct{}
 }
 
 // NewServer returns a server that serves nothing until it is registered.
 func NewServer(c *config.Config, d Dependencies) *Server {
 	s := &Server{
-		bytes: d.Bytes, pressure: d.Pressure, lanes: d.Lanes, parents: d.Parents, observe: d.Observer,
+		bytes: d.Bytes, pressure: d.Pressure, lanes: d.Lanes, parents: d.Parents, leases: d.Leases, observe: d.Observer,
 		log: d.Log, sheds: newShedLog(d.Log), laneKey: randomKey(),
 		clusters: clusters{known: map[string]struct{}{}}, letGo: make(chan struct{}),
 	}
@@ -68,7 +73,7 @@ func randomKey() []byte {
 }
 
 // Configure puts a validated configuration into force for the exchanges that begin from now on.
-func (s *Server) Configure(c *config.Config) { s.policy.Store(newPolicy(c, s.parents, s.laneKey)) }
+func (s *Server) Configure(c *config.Config) { s.policy.Store(newPolicy(c, s)) }
 
 // Active is the number of exchanges in flight.
 func (s *Server) Active() int64 { return s.active.Load() }
@@ -76,6 +81,9 @@ func (s *Server) Active() int64 { return s.active.Load() }
 // LetGo ends every decided exchange's stream with OK, now and from now on: Envoy carries on without us and clients
 // notice nothing. Undecided ones get their decision first. It must be called once at most.
 func (s *Server) LetGo() { close(s.letGo) }
+
+// Close waits for what goes on in the background.
+func (s *Server) Close() { s.background.Wait() }
 
 // Register adds the service to a gRPC server that was made with ServerOptions.
 func (s *Server) Register(g grpc.ServiceRegistrar) {

@@ -2,10 +2,12 @@ package extproc
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/headgate/headgate/pkg/extproc/wire"
+	"github.com/headgate/headgate/pkg/lease"
 )
 
 // Row is one row of the verdict table: everything a refusal says. Refusals, metric labels and the documentation page
@@ -23,13 +25,10 @@ type Row struct {
 
 // gRPC status codes used by the table.
 const (
-	grpcInvalidArgument    = 3
-	grpcDeadlineExceeded   = 4
-	grpcPermissionDenied   = 7
-	grpcResourceExhausted  = 8
-	grpcFailedPrecondition = 9
-	grpcUnavailable        = 14
-	grpcUnauthenticated    = 16
+	grpcInvalidArgument   = 3
+	grpcDeadlineExceeded  = 4
+	grpcResourceExhausted = 8
+	grpcUnavailable       = 14
 )
 
 // Verdicts returns the verdict table, in the order of the gates.
@@ -38,10 +37,9 @@ func Verdicts() []Row {
 		tooLarge = "payload_too_large"
 		server   = "server_error"
 		busy     = "chat_admission_busy"
-		lease    = "lease_error"
 		invalid  = "invalid_request_error"
 	)
-	return []Row{
+	rows := []Row{
 		{"resource_pressure", "the protected process is under critical memory pressure", 503, grpcUnavailable, server, "resource_pressure", "The service is short of memory. Retry later.", 2 * time.Second},
 		{"invalid_content_length", "content-length values that contradict each other", 400, grpcInvalidArgument, invalid, "invalid_content_length", "The content-length headers contradict each other.", 0},
 		{"payload_too_large", "declared or actual bytes above bytes.hardMaxBody", 413, grpcResourceExhausted, tooLarge, "PAYLOAD_TOO_LARGE", "The request body is larger than the service accepts.", 0},
@@ -59,21 +57,24 @@ func Verdicts() []Row {
 		{"admission_oversized", "the request costs more than the limit and cannot run alone", 503, grpcUnavailable, server, "admission_oversized", "The request is too expensive for the upstream's present capacity.", 0},
 		{"admission_shutdown", "the sidecar is shutting down", 503, grpcUnavailable, server, "admission_shutdown", "The service is shutting down.", 0},
 		{"fanout_skipped", "a child request found no free capacity in its tenant's lane", 503, grpcUnavailable, server, "fanout_skipped", "No free capacity for this branch of the fan-out.", 0},
-		{"LEASE_CONTEXT_REQUIRED", "the lease owner or generation header is missing", 400, grpcInvalidArgument, lease, "LEASE_CONTEXT_REQUIRED", "This route needs a session lease: send its owner and generation.", 0},
-		{"LEASE_CONTEXT_INVALID", "the lease owner or generation header is malformed", 400, grpcInvalidArgument, lease, "LEASE_CONTEXT_INVALID", "The session lease headers are malformed.", 0},
-		{"LEASE_AUTHENTICATION_REQUIRED", "the route needs a principal and the request has none", 401, grpcUnauthenticated, lease, "LEASE_AUTHENTICATION_REQUIRED", "This route needs an authenticated principal.", 0},
-		{"LEASE_API_KEY_INVALID", "the API key is not known", 401, grpcUnauthenticated, lease, "LEASE_API_KEY_INVALID", "The API key is not valid.", 0},
-		{"LEASE_SCOPE_REQUIRED", "the principal lacks the scope lease:exclusive", 403, grpcPermissionDenied, lease, "LEASE_SCOPE_REQUIRED", "The principal may not hold session leases.", 0},
-		{"LEASE_KEY_CONFIGURATION_INVALID", "a managed principal without connections", 403, grpcPermissionDenied, lease, "LEASE_KEY_CONFIGURATION_INVALID", "The principal has no connections to lease.", 0},
-		{"LEASE_REQUIRED", "no active lease of this owner", 409, grpcFailedPrecondition, lease, "LEASE_REQUIRED", "There is no active session lease. Acquire one.", 0},
-		{"LEASE_FENCE_STALE", "the lease has another generation or principal", 409, grpcFailedPrecondition, lease, "LEASE_FENCE_STALE", "The session lease is not the current one.", 0},
-		{"LEASE_CONNECTION_MISMATCH", "the request pins a connection other than the bound one", 409, grpcFailedPrecondition, lease, "LEASE_CONNECTION_MISMATCH", "The session lease is bound to another connection.", 0},
-		{"LEASE_NO_ELIGIBLE_CONNECTION", "no connection of the pool may serve the request", 409, grpcFailedPrecondition, lease, "LEASE_NO_ELIGIBLE_CONNECTION", "No connection may serve this request.", 0},
-		{"LEASE_UNSUPPORTED_ROUTE", "a managed request that fans out", 409, grpcFailedPrecondition, lease, "LEASE_UNSUPPORTED_ROUTE", "A request under a session lease cannot fan out.", 0},
-		{"LEASE_CAPACITY_UNAVAILABLE", "every eligible connection is held by others", 429, grpcResourceExhausted, lease, "LEASE_CAPACITY_UNAVAILABLE", "Every eligible connection is in use. Retry later.", time.Second},
-		{"LEASE_ELIGIBILITY_UNAVAILABLE", "every eligible connection is resting", 429, grpcResourceExhausted, lease, "LEASE_ELIGIBILITY_UNAVAILABLE", "Every eligible connection is cooling down. Retry later.", time.Second},
-		{"LEASE_SERVICE_UNAVAILABLE", "the lease store cannot be asked", 503, grpcUnavailable, lease, "LEASE_SERVICE_UNAVAILABLE", "Session leases cannot be checked at present.", 0},
 	}
+	return append(rows, leaseRows()...)
+}
+
+// leaseRows are the rows of session leases. Their package says how each reason is answered; over HTTP it uses them too.
+func leaseRows() []Row {
+	answers := lease.Answers()
+	rows := make([]Row, len(answers))
+	for i, a := range answers {
+		rows[i] = Row{
+			Reason: string(a.Reason), When: a.Message, HTTP: a.HTTP, GRPC: uint32(a.GRPC), //nolint:gosec // a gRPC code
+			Type: "lease_error", Code: string(a.Reason), Message: a.Message + ".",
+		}
+		if a.HTTP == http.StatusTooManyRequests {
+			rows[i].Retry = time.Second
+		}
+	}
+	return rows
 }
 
 // Verdict is a refusal on its way to the client: a row of the table and, where the row has a Retry-After, the hint.
