@@ -145,6 +145,10 @@ func (d *decoder) list(v reflect.Value, f field, n *yaml.Node, path string) {
 		d.addLine(n.Line, path, "must be a list, not %s", describe(n))
 		return
 	}
+	v.SetZero() // an empty list is nil, wherever it comes from
+	if len(n.Content) == 0 {
+		return
+	}
 	list := reflect.MakeSlice(f.typ, len(n.Content), len(n.Content))
 	for i, item := range n.Content {
 		if d.nodes > maxNodes {

@@ -29,8 +29,6 @@ func (f field) changed(old, new reflect.Value, path string) []string {
 		return changedSection(old, new, path)
 	case f.kind == kindMap:
 		return f.changedEntries(old, new, path)
-	case f.kind == kindList && old.Len() == 0 && new.Len() == 0:
-		return nil
 	case reflect.DeepEqual(old.Interface(), new.Interface()):
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -97,9 +98,13 @@ func sortedKeys(m reflect.Value) []string {
 	return keys
 }
 
+// text is a string that stays one. Anything unusual is quoted with escapes: the literal style that the YAML package would
+// choose for several lines cannot hold every text.
 func text(s string) *yaml.Node {
-	node := &yaml.Node{}
-	node.SetString(s)
+	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		node.Style = yaml.DoubleQuotedStyle
+	}
 	return node
 }
 

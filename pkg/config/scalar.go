@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/pkg/budget"
 )
@@ -20,6 +21,9 @@ func (f field) parseScalar(text string) (reflect.Value, error) {
 	v := reflect.New(f.typ).Elem()
 	switch f.kind {
 	case kindString:
+		if !utf8.ValidString(text) {
+			return v, errors.New("must be UTF-8")
+		}
 		if len(f.enum) > 0 && !slices.Contains(f.enum, text) {
 			return v, fmt.Errorf("must be one of %s, not %q", strings.Join(f.enum, ", "), clip(text))
 		}
