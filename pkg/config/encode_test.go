@@ -193,7 +193,7 @@ func drawValue(t *rapid.T, v reflect.Value, f field, path string) {
 		}
 	case kindMap:
 		v.Set(reflect.MakeMap(f.typ))
-		keys := rapid.SliceOfN(rapid.String(), 0, 3).Draw(t, path)
+		keys := rapid.SliceOfN(rapid.StringN(0, 24, -1), 0, 3).Draw(t, path)
 		if f.inherit != "" {
 			keys = append(keys, f.inherit)
 		}
@@ -230,9 +230,9 @@ func drawScalar(t *rapid.T, v reflect.Value, f field, path string) {
 	case len(f.enum) > 0:
 		v.SetString(rapid.SampledFrom(f.enum).Draw(t, path))
 	case f.required:
-		v.SetString(rapid.StringN(1, -1, -1).Draw(t, path))
+		v.SetString(rapid.StringN(1, 24, -1).Draw(t, path))
 	default:
-		v.SetString(rapid.String().Draw(t, path))
+		v.SetString(rapid.StringN(0, 24, -1).Draw(t, path))
 	}
 }
 
