@@ -177,8 +177,8 @@ func (x *exchange) until(done func() bool) exit {
 func (x *exchange) step() exit {
 	select {
 	case next := <-x.inbox.next():
-		if next.err != nil {
-			return exit{kind: gone, err: next.err}
+		if err := next.end(); err != nil {
+			return exit{kind: gone, err: err}
 		}
 		x.clock.heard()
 		return refusedBy(x.take(next.message))

@@ -34,8 +34,8 @@ func (in *inbox) first() (*wire.Message, error) {
 	return &in.messages[0], nil
 }
 
-// next is where the following messages arrive; the last thing to arrive is an error. The goroutine behind it ends with
-// the stream.
+// next is where the following messages arrive. The last thing to arrive is an error; the channel is closed after it, or
+// without it when the stream was cancelled meanwhile. The goroutine behind it ends with the stream.
 func (in *inbox) next() <-chan received {
 	if in.handover == nil {
 		in.handover = make(chan received)
@@ -44,7 +44,16 @@ func (in *inbox) next() <-chan received {
 	return in.handover
 }
 
+// end is the error in what next yields, nil where it is a message.
+func (r received) end() error {
+	if r.message == nil && r.err == nil {
+		return context.Canceled // the channel is closed
+	}
+	return r.err
+}
+
 func (in *inbox) receive(ctx context.Context) {
+	defer close(in.handover)
 	for turn := 1; ; turn = 1 - turn {
 		next := received{message: &in.messages[turn]}
 		next.err = receiveInto(in.stream, next.message)

@@ -20,8 +20,8 @@ func (x *exchange) observe(first *wire.Message) error {
 			x.wouldReject()
 		}
 		next := <-x.inbox.next()
-		if next.err != nil {
-			return normalEnd(next.err)
+		if err := next.end(); err != nil {
+			return normalEnd(err)
 		}
 		m = next.message
 	}
