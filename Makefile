@@ -1,0 +1,44 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+GO      ?= go
+BUILD   := build
+# The race detector needs a C compiler. Without one the tests say so and run without.
+RACE    := $(shell command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 && echo -race)
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show what there is to do
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the sidecar into build/extproc
+	$(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BUILD)/extproc ./cmd/extproc
+
+.PHONY: run
+run: ## Run the product: demo upstream, sidecar and a real Envoy (CONFIG=file uses that file)
+	@mkdir -p $(BUILD) && $(GO) build -o $(BUILD)/demo ./internal/stack/demo
+	@exec $(BUILD)/demo
+
+.PHONY: test
+test: ## Run everything that proves the product, with a real Envoy and a real Redis
+ifeq ($(RACE),)
+	@echo "no C compiler found: running without the race detector (install gcc to have it)"
+endif
+	$(GO) vet ./...
+	$(GO) test $(RACE) -timeout 20m ./...
+	cd test/bench && $(GO) vet ./... && $(GO) test ./...
+
+.PHONY: lint
+lint: ## Check style with golangci-lint, built from the tools module
+	$(GO) build -C tools -o ../$(BUILD)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(BUILD)/golangci-lint run ./...
+	cd test/bench && ../../$(BUILD)/golangci-lint run -c ../../.golangci.yml ./...
+
+.PHONY: generate
+generate: ## Write what is generated: Envoy configuration, references in the documentation
+	$(GO) generate ./...
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(BUILD)
