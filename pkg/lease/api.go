@@ -1,0 +1,188 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	maxBody      = 16 << 10
+	bodyDeadline = 5 * time.Second // for a body of at most 16 KiB
+	actDeadline  = 2 * time.Second // for the action; calls of the store have deadlines of their own
+	isoMillis    = "2006-01-02T15:04:05.000Z07:00"
+)
+
+// Paths are where the HTTP API is served.
+func Paths() []string { return []string{"/v1/session-leases", "/api/v1/session-leases"} }
+
+// Handler serves the HTTP API at whatever path it is mounted on (see Paths). identify says who calls, or refuses with
+// LEASE_AUTHENTICATION_REQUIRED or LEASE_API_KEY_INVALID; Service.IdentifyRequest reads API keys.
+//
+// The pool is the one that holds the principal's connections. When several do, the query parameter "pool" chooses, and
+// without it they are tried in the order of their names.
+func (s *Service) Handler(identify func(*http.Request) (Identity, *Refusal)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		switch r.Method {
+		case http.MethodPost:
+			s.serveAction(w, r, identify)
+		case http.MethodOptions:
+			h.Set("Allow", "POST, OPTIONS")
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			h.Set("Allow", "POST, OPTIONS")
+			writeRefusal(w, http.StatusMethodNotAllowed, refuse(ActionInvalid))
+		}
+	})
+}
+
+// serveAction answers in the promised order: who, what, allowed to, for whom, and only then does anything.
+func (s *Service) serveAction(w http.ResponseWriter, r *http.Request, identify func(*http.Request) (Identity, *Refusal)) {
+	identity, refusal := identify(r)
+	if refusal != nil {
+		deny(w, refusal)
+		return
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		deny(w, refuse(ContentTypeRequired))
+		return
+	}
+	body, status := readBody(w, r)
+	if status != 0 {
+		writeRefusal(w, status, refuse(ActionInvalid))
+		return
+	}
+	act, refusal := parseAction(body)
+	if refusal == nil {
+		refusal = managedOnly(identity)
+	}
+	var owner Owner
+	if refusal == nil {
+		owner, refusal = ParseOwner(ownerHeader(r.Header))
+	}
+	if refusal != nil {
+		deny(w, refusal)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), actDeadline)
+	defer cancel()
+	lease, refusal := s.perform(ctx, act, Ask{Owner: owner, Generation: act.generation, Identity: identity}, r.URL.Query().Get("pool"))
+	if refusal != nil {
+		deny(w, refusal)
+		return
+	}
+	s.writeLease(w, act.name, lease)
+}
+
+// ownerHeader is the owner header's value. Two of them are joined, which no owner matches.
+func ownerHeader(h http.Header) string { return strings.Join(h.Values(OwnerHeader), ",") }
+
+// readBody reads at most 16 KiB; otherwise it returns the status to answer with.
+func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int) {
+	// Best effort: a server without deadlines has its own.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyDeadline))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		return nil, http.StatusRequestEntityTooLarge
+	}
+	if err != nil {
+		return nil, http.StatusBadRequest
+	}
+	return body, 0
+}
+
+// perform runs the action in the pool, or in one after the other until one knows the answer.
+func (s *Service) perform(ctx context.Context, act action, a Ask, chosen string) (Lease, *Refusal) {
+	last := refuse(FenceStale)
+	if act.name == "acquire" {
+		last = refuse(NoEligibleConnection)
+	}
+	for _, p := range s.view().poolsOf(a.Identity) {
+		if chosen != "" && chosen != p.name {
+			continue
+		}
+		a.Pool = p.name
+		lease, refusal := s.performIn(ctx, act, a)
+		if refusal == nil || (refusal.Reason != FenceStale && refusal.Reason != NoEligibleConnection) {
+			return lease, refusal
+		}
+		last = refusal
+	}
+	return Lease{}, last
+}
+
+func (s *Service) performIn(ctx context.Context, act action, a Ask) (Lease, *Refusal) {
+	switch act.name {
+	case "acquire":
+		return s.Acquire(ctx, a, act.model)
+	case "renew":
+		return s.Renew(ctx, a)
+	case "release":
+		return s.Release(ctx, a, act.reason)
+	default:
+		return s.Status(ctx, a)
+	}
+}
+
+type leaseBody struct {
+	State      string          `json:"state"`
+	Generation int64           `json:"generation"`
+	AcquiredAt string          `json:"acquiredAt"`
+	RenewedAt  string          `json:"renewedAt"`
+	ExpiresAt  string          `json:"expiresAt"`
+	Connection *connectionBody `json:"connection,omitempty"`
+}
+
+type connectionBody struct {
+	DisplayName *string `json:"displayName"`
+	Provider    string  `json:"provider"`
+}
+
+// writeLease answers 200. Nothing that names an owner, a key or a connection leaves here, only what the configuration
+// calls a display name and a provider.
+func (s *Service) writeLease(w http.ResponseWriter, action string, l Lease) {
+	body := leaseBody{
+		State: l.State, Generation: l.Generation, AcquiredAt: l.AcquiredAt.UTC().Format(isoMillis),
+		RenewedAt: l.RenewedAt.UTC().Format(isoMillis), ExpiresAt: l.ExpiresAt.UTC().Format(isoMillis),
+	}
+	if action == "status" {
+		body.Connection = &connectionBody{}
+		if p := s.view().pools[l.Pool]; p != nil {
+			c := p.byID[l.Connection]
+			body.Connection.Provider = c.Provider
+			if c.DisplayName != "" && !strings.Contains(c.DisplayName, "@") { // an account's name, not a person's address
+				body.Connection.DisplayName = &c.DisplayName
+			}
+		}
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		deny(w, refuse(ServiceUnavailable))
+		return
+	}
+	writeJSON(w, http.StatusOK, text)
+}
+
+func deny(w http.ResponseWriter, r *Refusal) { writeRefusal(w, r.Reason.Answer().HTTP, r) }
+
+func writeRefusal(w http.ResponseWriter, status int, r *Refusal) {
+	w.Header().Set("X-Headgate-Reason", string(r.Reason))
+	if seconds := r.RetryAfterSeconds(); seconds > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	}
+	writeJSON(w, status, r.Body())
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client has gone
+}

@@ -1,0 +1,139 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// healthyAfter is how long a pool's breaker must have been closed before the component is called healthy again, so that a
+// store that loses half of its answers does not make it flap.
+const healthyAfter = 2 * time.Second
+
+// State is the health report of the component.
+type State struct {
+	Status   string               `json:"status"` // ok, or degraded: some pool's store does not answer
+	Store    string               `json:"store"`  // embedded, single, sentinel or cluster
+	Eviction string               `json:"evictionPolicy,omitempty"`
+	Pools    map[string]PoolState `json:"pools"`
+}
+
+// PoolState is one pool's part of it.
+type PoolState struct {
+	Status  string `json:"status"`
+	Breaker string `json:"breaker"`         // closed, half-open or open
+	Error   string `json:"error,omitempty"` // the last failure, while degraded
+}
+
+// State reports without asking the store.
+func (s *Service) State() State {
+	v := s.view()
+	st := State{Status: "ok", Store: v.store.kind, Eviction: v.store.evictionPolicy(), Pools: map[string]PoolState{}}
+	for _, name := range v.poolNames {
+		p := PoolState{Status: "ok", Breaker: v.store.breaker(name).State().String()}
+		if err := v.store.breaker(name).healthy(); err != nil {
+			p.Status, p.Error = "degraded", err.Error()
+			st.Status = "degraded"
+		}
+		st.Pools[name] = p
+	}
+	return st
+}
+
+// Healthy is nil when every pool's store answers, and has for a while. It does not ask the store.
+func (s *Service) Healthy(context.Context) error {
+	v := s.view()
+	var errs []error
+	for _, name := range v.poolNames {
+		if err := v.store.breaker(name).healthy(); err != nil {
+			errs = append(errs, fmt.Errorf("lease store of pool %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b *breaker) healthy() error {
+	state := b.State()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case state != gobreaker.StateClosed || time.Since(b.lastOpen) < healthyAfter:
+	case !b.answered:
+	default:
+		return nil
+	}
+	if b.lastErr != nil {
+		return b.lastErr
+	}
+	return errors.New("has not answered yet")
+}
+
+// settled says that the pool needs no probe.
+func (b *breaker) settled() bool {
+	b.mu.Lock()
+	answered := b.answered
+	b.mu.Unlock()
+	return answered && b.State() == gobreaker.StateClosed
+}
+
+// note remembers the outcome of a call that the store was asked.
+func (b *breaker) note(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		b.answered = true
+		return
+	}
+	b.lastErr = err
+}
+
+// isPaused says that the breaker did not let the call through.
+func isPaused(err error) bool {
+	return errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)
+}
+
+// checkEviction warns when the server may evict keys: leases would be lost before they expire. It says whether it could
+// look; a server that hides its settings counts as looked at.
+func (s *store) checkEviction(ctx context.Context) bool {
+	if s.kind == "embedded" {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*s.timeout)
+	defer cancel()
+	info, err := s.client.Info(ctx, "memory").Result()
+	if err != nil {
+		denied := strings.HasPrefix(err.Error(), "NOPERM")
+		if denied {
+			s.log.Debug("the store does not show its eviction policy", "error", err)
+		}
+		return denied
+	}
+	policy := infoField(info, "maxmemory_policy")
+	s.mu.Lock()
+	changed := s.eviction != policy
+	s.eviction = policy
+	s.mu.Unlock()
+	if changed && policy != "noeviction" && policy != "" {
+		s.log.Warn("the store may evict leases before they expire: set maxmemory-policy to noeviction", "policy", policy)
+	}
+	return true
+}
+
+func (s *store) evictionPolicy() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.eviction
+}
+
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), name+":"); found {
+			return value
+		}
+	}
+	return ""
+}
