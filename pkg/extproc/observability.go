@@ -38,9 +38,8 @@ func (x *exchange) wouldReject() {
 	case bytes >= int64(x.policy.config.Bytes.LargeBody) && bytes > x.server.bytes.Budget().Bytes:
 		reason = string(budget.BodyExceedsBudget)
 	case x.settings.Lanes.Mode == adaptive.Enforce:
-		look := []adaptive.Request{{Lane: x.facts.tenant.name, Weight: x.facts.tenant.weight, Cost: x.body.cost()}}
-		if !x.server.lanes.Controller(x.facts.cluster).TryAcquire(look)[0] {
-			reason = "admission_queue_full"
+		if lanes := x.server.lanes.Controller(x.facts.cluster).Snapshot(); lanes.ActiveCost+x.body.cost() > lanes.CurrentLimit {
+			reason = "admission_queue_full" // it would wait at the least
 		}
 	}
 	if reason != "" {
