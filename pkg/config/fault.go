@@ -92,9 +92,11 @@ func (r *report) add(path, format string, args ...any) {
 	r.faults = append(r.faults, Fault{Path: path, Line: o.line, Env: o.env, Message: fmt.Sprintf(format, args...)})
 }
 
-// has reports whether the path, or something in it, has a fault already; consequences of it are not worth a second one.
-func (r *report) has(path string) bool {
-	return slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Path == path || encloses(path, f.Path) })
+// touched reports whether the path, something in it or something around it has a fault already.
+func (r *report) touched(path string) bool {
+	return path != "" && slices.ContainsFunc(r.faults, func(f Fault) bool {
+		return f.Path == path || encloses(path, f.Path) || (f.Path != "" && encloses(f.Path, path))
+	})
 }
 
 func (r *report) originOf(path string) origin {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -37,7 +36,7 @@ func (c *Config) checkSources(r *report) {
 }
 
 func (s Source) check(r *report, path string) {
-	if r.has(path) {
+	if r.touched(path) {
 		return
 	}
 	kinds := 0
@@ -72,81 +71,24 @@ func validHeader(name string) bool {
 	return name != ""
 }
 
-// checkPools validates connections. An id in two pools would have two owners, as exclusiveness ends at the pool.
-func (c *Config) checkPools(r *report) {
-	takenBy := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(c.Leases.Pools)) {
-		path := join("leases.pools", name)
-		if name == "" || strings.ContainsAny(name, "{} \t\n") {
-			r.add(path, "pool names must not be empty or contain braces or spaces")
-		}
-		for i, connection := range c.Leases.Pools[name].Connections {
-			at := fmt.Sprintf("%s.connections[%d].id", path, i)
-			if connection.ID == "" {
-				continue // reported as required
-			}
-			if strings.ContainsFunc(connection.ID, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
-				r.add(at, "%q does not fit into a header; use printable ASCII without spaces", clip(connection.ID))
-			}
-			if other, ok := takenBy[connection.ID]; ok {
-				r.add(at, "%q is already listed at %s", clip(connection.ID), other)
-				continue
-			}
-			takenBy[connection.ID] = at
-		}
-	}
-}
-
+// checkPrincipals lets the lease package judge, and says what it accepts but hardly anybody wants.
 func (c *Config) checkPrincipals(r *report) {
-	ids, hashes := map[string]int{}, map[string]int{}
-	for i, p := range c.Principals {
-		path := fmt.Sprintf("principals[%d]", i)
-		if first, ok := ids[p.ID]; ok && p.ID != "" {
-			r.add(join(path, "id"), "%q is already the id of principals[%d]", clip(p.ID), first)
-		} else {
-			ids[p.ID] = i
+	for _, fault := range split(lease.ValidatePrincipals(c.Principals, c.Leases.Pools)) {
+		if key, _, _ := strings.Cut(fault.Error(), ": "); strings.Contains(key, ".connections[") && r.touched("leases.pools") {
+			continue // which connections there are is not known
 		}
-		if p.KeySHA256 != "" {
-			if strings.Trim(p.KeySHA256, "0123456789abcdef") != "" || len(p.KeySHA256) != 64 {
-				r.add(join(path, "keySHA256"), "must be 64 lower-case hex digits, the SHA-256 of the API key")
-			} else if first, ok := hashes[p.KeySHA256]; ok {
-				r.add(join(path, "keySHA256"), "is the key of principals[%d] too", first)
-			} else {
-				hashes[p.KeySHA256] = i
+		r.addAll("principals", fault)
+	}
+	for i, p := range c.Principals {
+		for j, scope := range p.Scopes {
+			if scope != scopeExclusive {
+				r.note("principals[%d].scopes[%d]: %q means nothing here; the one scope that does is %s", i, j, clip(scope), scopeExclusive)
 			}
 		}
-		c.checkManaged(r, path, p)
-	}
-}
-
-func (c *Config) checkManaged(r *report, path string, p lease.Principal) {
-	for i, scope := range p.Scopes {
-		if scope != scopeExclusive {
-			r.note("%s.scopes[%d]: %q means nothing here; the one scope that does is %s", path, i, clip(scope), scopeExclusive)
+		if slices.Contains(p.Scopes, scopeExclusive) && len(p.Connections) == 0 {
+			r.note("principals[%d] has scope %s and no connections: every request of it is refused", i, scopeExclusive)
 		}
 	}
-	managed := slices.Contains(p.Scopes, scopeExclusive)
-	at := join(path, "connections")
-	if managed && len(p.Connections) == 0 && !r.has(at) {
-		r.add(at, "must not be empty with scope %s", scopeExclusive)
-	}
-	if r.has("leases.pools") {
-		return
-	}
-	for i, id := range p.Connections {
-		if !c.hasConnection(id) {
-			r.add(fmt.Sprintf("%s[%d]", at, i), "no pool of leases.pools has a connection %q", clip(id))
-		}
-	}
-}
-
-func (c *Config) hasConnection(id string) bool {
-	for _, pool := range c.Leases.Pools {
-		if slices.ContainsFunc(pool.Connections, func(s lease.ConnectionSettings) bool { return s.ID == id }) {
-			return true
-		}
-	}
-	return false
 }
 
 // Key returns the secret of parent tokens, read from the file when it is there, without surrounding white space; nil

@@ -242,7 +242,7 @@ bogus: 1
 		"line 3: bytes.queue.maxWait: duration 2 needs a unit",
 		"line 6: clusters.chat.lanes.mode: must be one of off, shadow, enforce",
 		`line 7: clusters.chat.lease.pool: there is no pool "none"`,
-		"line 9: principals[0].keySHA256: must be 64",
+		"line 9: principals[0].keySHA256: is not 64",
 		"line 10: principals[1].id: ",
 		"line 11: bogus: unknown key",
 		`ADAPTIVE_ADMISSION_MIN_LIMIT: clusters["*"].lanes.minLimit: must be at least 1`,

@@ -3,11 +3,8 @@ package config
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/headgate/headgate/pkg/lease"
 )
 
 // leastSecret is the least length of the fan-out secret in bytes: what an HMAC-SHA256 key should have, and long enough
@@ -18,12 +15,12 @@ const leastSecret = 32
 func (c *Config) check(r *report) {
 	c.checkListen(r)
 	c.checkSources(r)
+	c.checkAttributes(r)
 	c.checkWeights(r)
-	validated(r, "bytes", c.Bytes)
-	validated(r, "pressure", c.Pressure)
-	validated(r, "leases", c.Leases)
+	r.addAll("bytes", c.Bytes.Validate())
+	r.addAll("pressure", c.Pressure.Validate())
+	r.addAll("leases", c.Leases.Validate())
 	c.checkClusters(r)
-	c.checkPools(r)
 	c.checkPrincipals(r)
 	c.checkFanout(r)
 	if c.Shutdown.Drain > c.Shutdown.Grace {
@@ -64,14 +61,15 @@ func (c *Config) checkListen(r *report) {
 }
 
 func (c *Config) checkWeights(r *report) {
-	for _, tenant := range slices.Sorted(maps.Keys(c.Tenant.Weights)) {
-		if tenant == "" {
-			r.add(join("tenant.weights", tenant), "tenants have names")
-		}
+	if _, ok := c.Tenant.Weights[""]; ok {
+		r.add(join("tenant.weights", ""), "tenants have names")
 	}
+}
+
+func (c *Config) checkAttributes(r *report) {
 	for i, name := range c.RouteCluster.Attributes {
 		at := fmt.Sprintf("routeCluster.attributes[%d]", i)
-		if !r.has(at) && (name == "" || strings.ContainsAny(name, " \t\n")) {
+		if !r.touched(at) && (name == "" || strings.ContainsAny(name, " \t\n")) {
 			r.add(at, "%q is no attribute name", clip(name))
 		}
 	}
@@ -88,10 +86,8 @@ func (c *Config) checkClusters(r *report) {
 		own := newReport()
 		own.faults, own.origins = slices.Clone(r.faults), r.origins
 		known := len(own.faults)
-		validated(own, join(path, "lanes"), cluster.Lanes)
-		if cluster.Lease.Mode != lease.ModeOff {
-			c.checkLeasePool(own, join(path, "lease"), cluster.Lease)
-		}
+		own.addAll(join(path, "lanes"), cluster.Lanes.Validate())
+		own.addAll(join(path, "lease"), cluster.Lease.Validate(join(path, "lease"), c.Leases.Pools))
 		for _, f := range own.faults[known:] {
 			text := strings.TrimPrefix(f.Path, path) + f.Message
 			if !inherited[text] {
@@ -111,16 +107,6 @@ func (c *Config) clusterNames() []string {
 	return names
 }
 
-func (c *Config) checkLeasePool(r *report, path string, s lease.ClusterSettings) {
-	if s.Pool == "" {
-		r.add(join(path, "pool"), "lease mode %s needs a pool of leases.pools", s.Mode)
-		return
-	}
-	if _, ok := c.Leases.Pools[s.Pool]; !ok && !r.has("leases.pools") {
-		r.add(join(path, "pool"), "there is no pool %q in leases.pools%s", s.Pool, suggest(s.Pool, slices.Sorted(maps.Keys(c.Leases.Pools))))
-	}
-}
-
 // checkFanout validates what can be known of the secret without reading files.
 func (c *Config) checkFanout(r *report) {
 	switch f := c.Fanout; {
@@ -131,32 +117,24 @@ func (c *Config) checkFanout(r *report) {
 	}
 }
 
-// validated asks the settings of another package to validate themselves, and finds the path of each fault from the
-// field it names. Faults that concern a value with a fault of its own are consequences and left out.
-func validated(r *report, path string, settings any) {
-	v, ok := settings.(interface{ Validate() error })
-	if !ok {
-		return
-	}
-	known := map[string]string{}
-	for _, l := range leavesOf(reflect.TypeOf(settings), "") {
-		known[l.path] = join(path, l.path)
-		known[join(path, l.path)] = join(path, l.path)
-	}
-	for _, err := range split(v.Validate()) {
-		at, consequence := path, false
-		for _, word := range strings.FieldsFunc(err.Error(), func(c rune) bool { return !plainKey(string(c)) && c != '.' }) {
-			named, ok := known[strings.TrimSuffix(word, ".")]
-			if !ok {
-				continue
-			}
-			if at == path {
-				at = named
-			}
-			consequence = consequence || r.has(named)
+// addAll reports the faults that another package found in the section at path. Each begins with the key it is about, from
+// the section or from the root of the configuration on. Faults that name a value with a fault of its own are its
+// consequences and left out.
+func (r *report) addAll(path string, err error) {
+	before := &report{faults: slices.Clone(r.faults)}
+	for _, fault := range split(err) {
+		at, message := path, fault.Error()
+		if key, rest, ok := strings.Cut(message, ": "); ok && key == path || encloses(path, key) {
+			at, message = key, rest
+		} else if ok && plainKey(key) {
+			at, message = join(path, key), rest
+		}
+		consequence := at != path && before.touched(at)
+		for _, word := range strings.FieldsFunc(message, func(c rune) bool { return !plainKey(string(c)) && c != '.' }) {
+			consequence = consequence || before.touched(path+"."+word) || (strings.Contains(word, ".") && before.touched(word))
 		}
 		if !consequence {
-			r.add(at, "%s", strings.TrimPrefix(err.Error(), at+": "))
+			r.add(at, "%s", message)
 		}
 	}
 }

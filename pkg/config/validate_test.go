@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,27 +21,30 @@ func TestCrossChecks(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
 		{"lease mode off needs no pool", "clusters: {a: {lease: {mode: off, pool: gone}}}", ok},
 		{"lease mode with its pool", pool + "clusters: {a: {lease: {mode: required, pool: p}}}", ok},
-		{"lease mode without a pool", "clusters: {a: {lease: {mode: managed}}}", "clusters.a.lease.pool: lease mode managed needs a pool"},
+		{"lease mode without a pool", "clusters: {a: {lease: {mode: managed}}}", `clusters.a.lease.pool: there is no pool ""`},
 		{"lease mode with an unknown pool", pool + "clusters: {a: {lease: {mode: required, pool: q}}}", `clusters.a.lease.pool: there is no pool "q"`},
-		{"pool of another name", strings.ReplaceAll(pool, "p:", "chat:") + "clusters: {a: {lease: {mode: required, pool: Chat}}}", "did you mean chat?"},
 		{"fault of * is not repeated", `clusters: {"*": {lease: {mode: required}}, a: {}, b: {}}`, `clusters["*"].lease.pool`},
 		{"cluster without a name", `clusters: {"": {}}`, `clusters[""]: clusters have names`},
 
-		{"connection twice in a pool", "leases: {pools: {p: {connections: [{id: c}, {id: c}]}}}", "leases.pools.p.connections[1].id: \"c\" is already listed at leases.pools.p.connections[0].id"},
-		{"connection in two pools", "leases: {pools: {p: {connections: [{id: c}]}, q: {connections: [{id: c}]}}}", "leases.pools.q.connections[0].id"},
-		{"connection id with a space", "leases: {pools: {p: {connections: [{id: a b}]}}}", "does not fit into a header"},
-		{"connection id with a line break", `leases: {pools: {p: {connections: [{id: "a\r\nb"}]}}}`, "does not fit into a header"},
-		{"pool name with a brace", `leases: {pools: {"a}": {}}}`, "pool names must not"},
+		{"connection twice in a pool", "leases: {pools: {p: {connections: [{id: c}, {id: c}]}}}", "leases.pools.p.connections[1].id: \"c\" is also in pool p"},
+		{"connection in two pools", "leases: {pools: {p: {connections: [{id: c}]}, q: {connections: [{id: c}]}}}", "leases.pools.q.connections[0].id: \"c\" is also in pool p"},
+		{"connection id with a space", "leases: {pools: {p: {connections: [{id: a b}]}}}", "leases.pools.p.connections[0].id: \"a b\" is not"},
+		{"connection id with a line break", `leases: {pools: {p: {connections: [{id: "a\r\nb"}]}}}`, "leases.pools.p.connections[0].id"},
+		{"pool without connections", "leases: {pools: {p: {}}}", "leases.pools.p.connections: has 0"},
+		{"no store", "leases: {store: {embedded: false}}", "leases.store: needs"},
+		{"sentinel without a master", "leases: {store: {redis: {kind: sentinel, addrs: [\"a:1\"]}}}", "leases.store.redis.masterName"},
+		{"address without a port", "leases: {store: {redis: {addrs: [a]}}}", "leases.store.redis.addrs[0]"},
+		{"pool name with a brace", `leases: {pools: {"a}": {connections: [{id: c}]}}}`, "leases.pools.a}: a pool's name"},
 
 		{"principals", pool + "principals: [{id: a, keySHA256: " + hashA + "}, {id: b, keySHA256: " + hashB + ", scopes: [\"lease:exclusive\"], connections: [c]}]", ok},
 		{"principal without a key", "principals: [{id: a}]", ok},
-		{"principal twice", "principals: [{id: a}, {id: a}]", `principals[1].id: "a" is already the id of principals[0]`},
-		{"key twice", "principals: [{id: a, keySHA256: " + hashA + "}, {id: b, keySHA256: " + hashA + "}]", "principals[1].keySHA256: is the key of principals[0] too"},
-		{"short hash", "principals: [{id: a, keySHA256: " + hashA[1:] + "}]", "principals[0].keySHA256: must be 64 lower-case hex digits"},
-		{"upper-case hash", "principals: [{id: a, keySHA256: " + strings.ToUpper(hashA) + "}]", "64 lower-case hex digits"},
-		{"hash that is none", "principals: [{id: a, keySHA256: " + strings.Repeat("g", 64) + "}]", "64 lower-case hex digits"},
-		{"managed without connections", "principals: [{id: a, scopes: [\"lease:exclusive\"]}]", "principals[0].connections: must not be empty with scope lease:exclusive"},
-		{"managed with an unknown connection", pool + "principals: [{id: a, scopes: [\"lease:exclusive\"], connections: [c, d]}]", `principals[0].connections[1]: no pool of leases.pools has a connection "d"`},
+		{"principal twice", "principals: [{id: a}, {id: a}]", `principals[1].id: "a" is there twice`},
+		{"key twice", "principals: [{id: a, keySHA256: " + hashA + "}, {id: b, keySHA256: " + hashA + "}]", "principals[1].keySHA256: another principal has the same key"},
+		{"short hash", "principals: [{id: a, keySHA256: " + hashA[1:] + "}]", "principals[0].keySHA256: is not 64 lower-case hex"},
+		{"upper-case hash", "principals: [{id: a, keySHA256: " + strings.ToUpper(hashA) + "}]", "is not 64 lower-case hex"},
+		{"hash that is none", "principals: [{id: a, keySHA256: " + strings.Repeat("g", 64) + "}]", "is not 64 lower-case hex"},
+		{"managed without connections", "principals: [{id: a, scopes: [\"lease:exclusive\"]}]", ok},
+		{"managed with an unknown connection", pool + "principals: [{id: a, scopes: [\"lease:exclusive\"], connections: [c, d]}]", `principals[0].connections[1]: no pool has a connection "d"`},
 
 		{"sources", "tenant: {sources: [{header: X-Tenant-Id}, {attribute: source.address}, {apiKey: true}, {metadata: a.b/c}]}", ok},
 		{"source of no kind", "tenant: {sources: [{}]}", "tenant.sources[0]: must have exactly one of"},
@@ -60,6 +64,10 @@ func TestCrossChecks(t *testing.T) {
 		{"drain beyond grace", "shutdown: {drain: 30s}", "shutdown.drain: 30s is longer than shutdown.grace, 25s"},
 		{"floor over cap", "bytes: {budget: {floor: 4GiB}}", "bytes.budget.floor: 4GiB is more than bytes.budget.cap"},
 		{"critical under high", "pressure: {critical: 0.8}", "pressure.critical: 0.8 is less than pressure.high"},
+		{"min over max", "clusters: {a: {lanes: {minLimit: 20, maxLimit: 10}}}", "clusters.a.lanes.minLimit: must be at most maxLimit"},
+		{"min over max of a faulty max", "clusters: {a: {lanes: {minLimit: 2000, maxLimit: many}}}", "clusters.a.lanes.maxLimit: must be an integer"},
+		{"factor of 1", "clusters: {a: {lanes: {decreaseFactor: 1}}}", "clusters.a.lanes.decreaseFactor: must be in (0,1)"},
+		{"alphas the wrong way round", "clusters: {\"*\": {lanes: {shortAlpha: 0.1}}, a: {}, b: {}}", `clusters["*"].lanes.shortAlpha: must be above longAlpha`},
 		{"recovery over high", "pressure: {psi: {recovery: 40}}", "pressure.psi.high: 30 is not greater than pressure.psi.recovery"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -146,28 +154,27 @@ func TestHeadersAreLowerCased(t *testing.T) {
 
 func TestNotes(t *testing.T) {
 	t.Parallel()
-	c := mustLoad(t, "bytes: {queue: {maxWait: 15s}}\nprincipals: [{id: a, scopes: [lease:exclusiv]}]")
-	if len(c.Notes) != 2 || !strings.Contains(c.Notes[0], "decision.maxWait") && !strings.Contains(c.Notes[1], "decision.maxWait") {
-		t.Errorf("expected notes on the wait and on the scope, got %q", c.Notes)
+	c := mustLoad(t, "bytes: {queue: {maxWait: 15s}}\nprincipals: [{id: a, scopes: [lease:exclusiv]}, {id: b, scopes: [\"lease:exclusive\"]}]")
+	notes := strings.Join(c.Notes, "\n")
+	for _, part := range []string{"15s is cut to decision.maxWait", `principals[0].scopes[0]: "lease:exclusiv" means nothing`, "principals[1] has scope lease:exclusive and no connections"} {
+		if !strings.Contains(notes, part) {
+			t.Errorf("expected a note on %q, got %q", part, c.Notes)
+		}
 	}
-}
-
-// settingsWithFaults stands for the settings of another package.
-type settingsWithFaults struct {
-	Low  int `yaml:"low" doc:"Low."`
-	High int `yaml:"high" doc:"High."`
-}
-
-func (s settingsWithFaults) Validate() error {
-	return errors.Join(errors.New("low 5 must be under high 3"), errors.Join(errors.New("x.high: is odd")), errors.New("something else"))
 }
 
 func TestFaultsOfOtherPackagesGetAPath(t *testing.T) {
 	t.Parallel()
+	faults := errors.Join(
+		errors.New("low: 5 is not under high"), errors.Join(errors.New("x.high: is odd")), errors.New("something else"),
+		fmt.Errorf("x.list[1].id: is %q", "a: b"), errors.New("some words: and more"),
+	)
 	r := newReport()
 	r.origins["x.low"] = origin{env: "LOW"}
-	validated(r, "x", settingsWithFaults{})
-	want := []string{"LOW: x.low: low 5 must be under high 3", "x.high: is odd", "x: something else"}
+	r.addAll("x", faults)
+	want := []string{
+		"LOW: x.low: 5 is not under high", "x.high: is odd", "x: something else", `x.list[1].id: is "a: b"`, "x: some words: and more",
+	}
 	if len(r.faults) != len(want) {
 		t.Fatalf("expected %d faults, got %v", len(want), r.faults)
 	}
@@ -179,10 +186,17 @@ func TestFaultsOfOtherPackagesGetAPath(t *testing.T) {
 
 	r = newReport()
 	r.addLine(3, "x.high", "is a string")
-	validated(r, "x", settingsWithFaults{})
-	if len(r.faults) != 2 || r.faults[1].Message != "something else" {
+	r.addLine(4, "x.list", "is a string")
+	r.addAll("x", faults)
+	if len(r.faults) != 4 || r.faults[2].Message != "something else" {
 		t.Errorf("what names a faulty value is a consequence; got %v", r.faults)
 	}
+}
+
+func TestLaneFaultsOfTheEnvironmentAreReportedOnce(t *testing.T) {
+	t.Parallel()
+	faults := faultsOf(t, "clusters: {a: , b: {lanes: {mode: enforce}}}", "ADAPTIVE_ADMISSION_MIN_LIMIT=20", "ADAPTIVE_ADMISSION_MAX_LIMIT=10")
+	expectFault(t, faults, `ADAPTIVE_ADMISSION_MIN_LIMIT: clusters["*"].lanes.minLimit: must be at most maxLimit`)
 }
 
 func TestFanoutKey(t *testing.T) {
