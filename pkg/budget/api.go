@@ -44,6 +44,6 @@ type Refusal struct {
 type Ask struct {
 	Key       string        // fairness key; empty is "anonymous"
 	Bytes     int64         // what to charge
-	MaxWait   time.Duration // upper bound from the caller (what is left of decision.maxWait); the pressure policy may shorten it
+	MaxWait   time.Duration // upper bound from the caller (what is left of decision.maxWait), 0 = do not wait; the pressure policy may shorten it
 	Structure bool          // heavy by structure only: refused as structure_limit
 }

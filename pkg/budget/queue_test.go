@@ -328,6 +328,23 @@ func TestGrowth(t *testing.T) {
 			r.granted(second)
 			has(r, h, 70)
 		}},
+		{"replaced, it lets those behind it proceed at once", scenario{budget: 100}, func(r *rig) {
+			h := r.admit(ask("a", 60))
+			r.admit(ask("b", 30))
+			r.grow(h, 85)
+			w := r.wait(ask("c", 10))
+			second := r.grow(h, 80)
+			r.granted(w)
+			r.waits(second)
+		}},
+		{"is first in, first out among the growths of its key", scenario{budget: 100}, func(r *rig) {
+			a, b, other := r.admit(ask("a", 40)), r.admit(ask("a", 40)), r.admit(ask("b", 20))
+			w := r.wait(ask("a", 5))
+			first, second := r.grow(a, 50), r.grow(b, 45)
+			other.Shrink(8)
+			r.granted(first)
+			r.waits(second, w)
+		}},
 		{"cancelled after the grant, it gives the increment back", scenario{budget: 100}, func(r *rig) {
 			h, other := r.admit(ask("a", 60)), r.admit(ask("b", 40))
 			growth, w := r.grow(h, 80), r.wait(ask("c", 40))
