@@ -91,7 +91,7 @@ func (v *view) resolve(c *config.Config, o Options) (endpoint, error) {
 		to            *endpoint
 		what, address string
 	}{
-		{&v.Processor, "listen.grpc", dialable(c.Listen.GRPC)},
+		{&v.Processor, "listen.grpc", c.Listen.GRPC},
 		{&v.Listen, "Envoy's listener", orElse(o.Listen, "127.0.0.1:10000")},
 		{&v.Admin, "Envoy's admin address", orElse(o.Admin, "127.0.0.1:9901")},
 		{&up, "the upstream", orElse(o.Upstream, "127.0.0.1:9001")},
@@ -105,7 +105,7 @@ func (v *view) resolve(c *config.Config, o Options) (endpoint, error) {
 	if c.Listen.API == "" {
 		return up, nil
 	}
-	api, err := parseEndpoint(dialable(c.Listen.API))
+	api, err := parseEndpoint(c.Listen.API)
 	if err != nil {
 		return up, fmt.Errorf("address of listen.api: %w", err)
 	}
@@ -192,33 +192,27 @@ func clustersOf(all []route) []string {
 	return names
 }
 
-// dialable returns where to reach a listener: one on every interface is reached on loopback.
-func dialable(listen string) string {
-	host, port, err := net.SplitHostPort(listen)
-	if err != nil || (host != "" && !net.ParseIP(host).IsUnspecified()) {
-		return listen
+// parseEndpoint returns where to reach a listener; one on every interface is reached on loopback.
+func parseEndpoint(listen string) (endpoint, error) {
+	network, address, err := config.ParseAddr(listen)
+	if err != nil {
+		return endpoint{}, err
 	}
-	return net.JoinHostPort("127.0.0.1", port)
-}
-
-// parseEndpoint understands unix:///path, unix:/path and host:port.
-func parseEndpoint(address string) (endpoint, error) {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		path = "/" + strings.TrimLeft(path, "/")
-		return endpoint{Discovery: "STATIC", Address: fmt.Sprintf("{pipe: {path: %s}}", scalar(path))}, nil
+	if network == "unix" {
+		return endpoint{Discovery: "STATIC", Address: fmt.Sprintf("{pipe: {path: %s}}", scalar(address))}, nil
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return endpoint{}, err
 	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return endpoint{}, fmt.Errorf("port of %q: %w", address, err)
-	}
-	e := endpoint{Discovery: "STATIC", Address: fmt.Sprintf("{socket_address: {address: %s, port_value: %d}}", scalar(host), number)}
-	if net.ParseIP(host) == nil {
+	e := endpoint{Discovery: "STATIC"}
+	switch ip := net.ParseIP(host); {
+	case host == "" || ip.IsUnspecified():
+		host = "127.0.0.1"
+	case ip == nil:
 		e.Discovery = "STRICT_DNS"
 	}
+	e.Address = fmt.Sprintf("{socket_address: {address: %s, port_value: %s}}", scalar(host), port)
 	return e, nil
 }
 

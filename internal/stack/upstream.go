@@ -104,7 +104,7 @@ func (u *Upstream) serve(w http.ResponseWriter, r *http.Request) {
 		serveStatus(w, r, strings.TrimPrefix(path, "/status/"))
 	default:
 		e, err := readEcho(r)
-		if err == nil && pause(r.Context(), number(r, "ms", 0)) {
+		if err == nil && sleep(r.Context(), number(r, "ms", 0)) {
 			reply(w, http.StatusOK, e)
 		}
 	}
@@ -175,7 +175,7 @@ func serveDrip(w http.ResponseWriter, r *http.Request) {
 	}
 	events := newEvents(w)
 	for i := range number(r, "n", 10) {
-		if !pause(r.Context(), number(r, "ms", 100)) || !events.send(map[string]int{"i": i}) {
+		if !sleep(r.Context(), number(r, "ms", 100)) || !events.send(map[string]int{"i": i}) {
 			return
 		}
 	}
@@ -212,8 +212,8 @@ func (e events) send(data any) bool {
 	return e.control.Flush() == nil
 }
 
-// pause waits that many milliseconds; false means that the client left first.
-func pause(ctx context.Context, milliseconds int) bool {
+// sleep waits that many milliseconds; false means that the client left first.
+func sleep(ctx context.Context, milliseconds int) bool {
 	if milliseconds <= 0 {
 		return true
 	}

@@ -37,7 +37,7 @@ func serveChat(w http.ResponseWriter, r *http.Request) {
 		streamChat(w, r, answer)
 		return
 	}
-	if !pause(r.Context(), number(r, "ms", 0)) {
+	if !sleep(r.Context(), number(r, "ms", 0)) {
 		return
 	}
 	answer["object"] = "chat.completion"
@@ -61,7 +61,7 @@ func streamChat(w http.ResponseWriter, r *http.Request, answer map[string]any) {
 		if i == 0 {
 			delta["role"] = "assistant"
 		}
-		if !pause(r.Context(), number(r, "ms", 20)) || !send(delta, nil) {
+		if !sleep(r.Context(), number(r, "ms", 20)) || !send(delta, nil) {
 			return
 		}
 	}
