@@ -40,7 +40,7 @@ func (s Shape) Request() []byte {
 func (s Shape) Body() string {
 	const head, tail = `{"model":"bench","messages":[`, `],"stream":false}`
 	const open, shut = `{"role":"user","content":"`, `"}`
-	const sentence = `She said \"gate\", twice.\n`
+	const sentence = `The gate opens when the lane has room, and not before.\nIf it says \"wait\", the wait is bounded; it refuses at once.\n`
 	if s.Bytes == 0 {
 		return ""
 	}
