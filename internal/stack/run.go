@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	envoyconf "github.com/headgate/headgate/deploy/envoy"
@@ -50,7 +51,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err := os.MkdirAll(filepath.Join(o.Root, ".tools"), 0o755); err != nil {
 		return err
 	}
-	unlock, err := tryLockFile(filepath.Join(o.Root, ".tools", "run.lock"))
+	unlock, err := tryLockFile(filepath.Join(o.Root, ".tools", "run-"+strings.ReplaceAll(o.Listen, ":", "-")+".lock"))
 	if errors.Is(err, errLocked) {
 		return errors.New("another `make run` is running in this directory; stop it first (Ctrl-C where it runs)")
 	}

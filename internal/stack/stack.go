@@ -23,6 +23,7 @@ func DemoConfig() []byte { return append([]byte(nil), demoYAML...) }
 // Options describe a stack for a test or a benchmark.
 type Options struct {
 	Config    string                                          // settings of the sidecar as YAML, without listen; empty is DemoConfig
+	Overlay   string                                          // YAML merged over Config, map by map
 	Binary    string                                          // of the sidecar; or
 	InProcess func(ctx context.Context, args ...string) error // see SidecarOptions
 	Environ   []string                                        // added to this process's environment for the sidecar
@@ -90,10 +91,6 @@ func (s *Stack) ConfigFile() string { return filepath.Join(s.dir, "config.yaml")
 
 // writeConfig writes the settings with free addresses to listen on.
 func (s *Stack) writeConfig(o Options) (string, error) {
-	text := []byte(o.Config)
-	if o.Config == "" {
-		text = demoYAML
-	}
 	ports, err := FreePorts(3)
 	if err != nil {
 		return "", err
@@ -102,7 +99,7 @@ func (s *Stack) writeConfig(o Options) (string, error) {
 	if o.Socket {
 		listen["grpc"] = "unix://" + filepath.Join(s.dir, "extproc.sock")
 	}
-	text, err = withListen(text, listen)
+	text, err := settings(orElse(o.Config, string(demoYAML)), o.Overlay, listen)
 	if err != nil {
 		return "", err
 	}
@@ -112,24 +109,37 @@ func (s *Stack) writeConfig(o Options) (string, error) {
 	return s.ConfigFile(), nil
 }
 
-// withListen puts the addresses to listen on into a configuration.
-func withListen(text []byte, listen map[string]string) ([]byte, error) {
-	var settings map[string]any
-	if err := yaml.Unmarshal(text, &settings); err != nil {
-		return nil, fmt.Errorf("read the sidecar's configuration: %w", err)
+// settings merges overlay over base and puts in the addresses to listen on.
+func settings(base, overlay string, listen map[string]string) ([]byte, error) {
+	merged := map[string]any{}
+	for _, text := range []string{base, overlay} {
+		var layer map[string]any
+		if err := yaml.Unmarshal([]byte(text), &layer); err != nil {
+			return nil, fmt.Errorf("read the sidecar's configuration: %w", err)
+		}
+		merge(merged, layer)
 	}
-	if settings == nil {
-		settings = map[string]any{}
-	}
-	settings["listen"] = listen
-	return yaml.Marshal(settings)
+	merged["listen"] = listen
+	return yaml.Marshal(merged)
 }
 
-// Reconfigure replaces the sidecar's configuration file, keeping the addresses, the way a careful operator does: whole
-// or not at all. The sidecar notices by itself.
-func (s *Stack) Reconfigure(config string) error {
+// merge puts what over holds into base; maps are merged, everything else is replaced.
+func merge(base, over map[string]any) {
+	for key, value := range over {
+		below, isMap := value.(map[string]any)
+		if was, both := base[key].(map[string]any); both && isMap {
+			merge(was, below)
+			continue
+		}
+		base[key] = value
+	}
+}
+
+// Reconfigure replaces the sidecar's configuration file by base with overlay merged over it, keeping the addresses, the
+// way a careful operator does: whole or not at all. The sidecar notices by itself. An empty base is DemoConfig.
+func (s *Stack) Reconfigure(base, overlay string) error {
 	l := s.Sidecar.Config.Listen
-	text, err := withListen([]byte(config), map[string]string{"grpc": l.GRPC, "admin": l.Admin, "api": l.API})
+	text, err := settings(orElse(base, string(demoYAML)), overlay, map[string]string{"grpc": l.GRPC, "admin": l.Admin, "api": l.API})
 	if err != nil {
 		return err
 	}
