@@ -12,6 +12,7 @@ type clock struct {
 	began    time.Time
 	last     time.Time     // when Envoy was last heard
 	byteWait time.Duration // time the decision spent waiting for bytes
+	decided  time.Duration // from began to the admission
 	decision config.Decision
 	upload   time.Duration
 	timer    *time.Timer

@@ -35,12 +35,13 @@ type exchange struct {
 	responded bool // response headers have come
 	idled     bool // the upload paused and the decision was taken on what had arrived
 
-	hold      *budget.Hold     // reservation in the byte budget
-	byteAsk   *budget.Waiter   // waiting for bytes; answers are withheld meanwhile
-	settled   bool             // bytes are given back for good
-	described bool             // the answer with the metadata is out
-	permit    permit           // of the route cluster's lanes
-	lease     leaseHold        // of the session
+	hold      *budget.Hold   // reservation in the byte budget
+	byteAsk   *budget.Waiter // waiting for bytes; answers are withheld meanwhile
+	settled   bool           // bytes are given back for good
+	described bool           // the answer with the metadata is out
+	permit    permit         // of the route cluster's lanes
+	lease     leaseHold      // of the session
+	tracing   tracing
 	outcome   adaptive.Outcome // what the response said
 	verdict   *Verdict
 }
@@ -97,6 +98,7 @@ func (x *exchange) begin(first *wire.Message) {
 	}
 	x.facts.cluster = x.server.clusters.name(x.facts.cluster)
 	x.settings = x.policy.config.Cluster(x.facts.cluster)
+	x.startSpan()
 	if x.leaseGoverns() {
 		x.facts.caller = x.policy.principalOf(first)
 	}
@@ -150,7 +152,10 @@ func (x *exchange) evidenceIsIn() bool {
 func (x *exchange) admit() {
 	x.decided = true
 	x.permit.forwarded()
-	x.server.observe.Decided(x.decision("admitted"))
+	d := x.decision("admitted")
+	x.clock.decided = d.Took
+	x.tracing.decided(d, nil)
+	x.server.observe.Decided(d)
 }
 
 // nothingGoverns reports whether the exchange can go on without us.
@@ -229,20 +234,26 @@ func (x *exchange) count(m *wire.Message) *Verdict {
 	if v := x.tooLarge(x.body.seen); v != nil {
 		return v
 	}
-	if x.body.over {
-		x.endBody()
-	}
 	if x.decided && x.body.tooManyMessages(x.policy.config.Bytes.Structure) {
 		return newVerdict("message_limit", 0)
 	}
 	x.permit.raise(&x.body)
-	return x.charge()
+	if v := x.charge(); v != nil {
+		return v
+	}
+	x.shrink()
+	return nil
 }
 
-// endBody notes the end of the request body and gives back what was reserved beyond it.
+// endBody notes that no more of the request body will come.
 func (x *exchange) endBody() {
 	x.body.end()
-	if x.hold != nil && x.byteAsk == nil && x.body.seen >= int64(x.policy.config.Bytes.LargeBody) {
+	x.shrink()
+}
+
+// shrink gives back what was reserved beyond a body that is all there.
+func (x *exchange) shrink() {
+	if x.body.over && x.hold != nil && x.byteAsk == nil && x.body.seen >= int64(x.policy.config.Bytes.LargeBody) {
 		x.hold.Shrink(x.body.seen)
 	}
 }
@@ -252,8 +263,12 @@ func (x *exchange) respond(m *wire.Message) {
 	x.responded = true
 	code := statusOf(m)
 	x.outcome = outcomeOf(code)
-	x.facts.upgrade = x.facts.upgrade && (code == 101 || code/100 == 2)
+	x.facts.upgrade = x.facts.upgrade && (code == 101 || (x.facts.connect && code/100 == 2))
 	x.permit.firstByte(code)
+	x.tracing.firstByte(code)
+	if x.decided {
+		x.server.observe.FirstByte(x.facts.cluster, time.Since(x.clock.began)-x.clock.decided, x.tracing.context())
+	}
 	x.lease.answered(x, m, code)
 	if x.policy.config.Bytes.ReleaseAt == budget.ReleaseAtResponseStart {
 		x.releaseBytes()
@@ -273,7 +288,10 @@ func (x *exchange) conclude(end exit) error {
 	switch end.kind {
 	case refused:
 		x.verdict = end.verdict
-		x.server.refused(x.decision(end.verdict.Reason))
+		d := x.decision(end.verdict.Reason)
+		d.Trace = x.spanContext()
+		x.tracing.decided(d, end.verdict)
+		x.server.refused(d)
 		frame, err := end.verdict.frame(x.facts.grpc)
 		if err != nil {
 			return status.Errorf(codes.Internal, "refusal: %v", err)
@@ -304,6 +322,7 @@ func (x *exchange) release() {
 	x.lease.release()
 	x.permit.release(x.outcome)
 	x.releaseBytes()
+	x.tracing.released()
 }
 
 // releaseBytes gives the reservation back for good.
@@ -329,8 +348,10 @@ func (x *exchange) leaving() <-chan struct{} {
 
 // decision describes the exchange for logs and metrics.
 func (x *exchange) decision(reason string) Decision {
+	lane, bytes := x.permit.waited(), x.clock.byteWait
 	return Decision{
 		Cluster: x.facts.cluster, Reason: reason, Lane: x.facts.tenant.name, Bytes: max(x.body.seen, x.body.declared, 0),
-		Cost: x.permit.cost, Waited: x.permit.waited() + x.clock.byteWait, Took: time.Since(x.clock.began), Idled: x.idled,
+		Cost: x.permit.cost, Waited: lane + bytes, LaneWait: lane, ByteWait: bytes,
+		Took: time.Since(x.clock.began), Idled: x.idled, Trace: x.tracing.context(),
 	}
 }

@@ -30,6 +30,7 @@ type facts struct {
 	conflict bool           // content-length values that contradict each other
 
 	grpc     bool // a gRPC caller: refusals carry a gRPC status
+	connect  bool // switches with any 2xx, not with 101
 	upgrade  bool // WebSocket or CONNECT: what follows are frames, not a body
 	bodyless bool // by its method, the request has no body worth waiting for
 	json     bool // the body may be JSON
@@ -47,13 +48,10 @@ func readFacts(m *wire.Message, p *policy) facts {
 	f := facts{declared: undeclared, json: true}
 	var method, upgrade, encoding string
 	var token []byte
-	protocol := false
 	m.EachHeader(func(name, value []byte) {
 		switch string(name) {
 		case ":method":
 			method = string(value)
-		case ":protocol":
-			protocol = true
 		case "content-length":
 			f.addLength(value)
 		case "content-type":
@@ -81,7 +79,8 @@ func readFacts(m *wire.Message, p *policy) facts {
 		}
 	})
 	f.json = f.json && (encoding == "" || strings.EqualFold(encoding, "identity"))
-	f.upgrade = method == "CONNECT" || (method == "GET" && upgrade != "" && f.declared <= 0 && !protocol)
+	f.connect = method == "CONNECT"
+	f.upgrade = f.connect || (method == "GET" && upgrade != "" && f.declared <= 0)
 	f.bodyless = bodyless(method) || upgrade != ""
 	f.cluster = p.clusterOf(m)
 	f.tenant = p.tenantOf(m)

@@ -60,11 +60,17 @@ func (x *exchange) charge() *Verdict {
 		return x.shed(budget.BodyExceedsBudget)
 	case x.hold == nil:
 		return x.reserve(budget.Ask{Bytes: need})
-	case need <= x.hold.Bytes(), x.hold.TryGrow(need):
+	case need <= x.hold.Bytes():
+		return nil
+	case x.hold.TryGrow(need):
+		x.tracing.event("growth", bytesResource, need)
 		return nil
 	}
 	ask, refusal := x.hold.Grow(need, x.waitLeft())
 	x.byteAsk = ask
+	if ask != nil {
+		x.tracing.event("wait", bytesResource, need)
+	}
 	return byteVerdict(refusal)
 }
 
@@ -73,6 +79,12 @@ func (x *exchange) reserve(a budget.Ask) *Verdict {
 	a.Key, a.MaxWait = x.facts.tenant.name, x.waitLeft()
 	hold, ask, refusal := x.server.bytes.Acquire(a)
 	x.hold, x.byteAsk = hold, ask
+	switch {
+	case ask != nil:
+		x.tracing.event("wait", bytesResource, a.Bytes)
+	case hold != nil:
+		x.tracing.event("grant", bytesResource, a.Bytes)
+	}
 	return byteVerdict(refusal)
 }
 
@@ -92,11 +104,13 @@ func (x *exchange) takeBytes() *Verdict {
 		return byteVerdict(refusal)
 	}
 	x.hold = hold
+	x.tracing.event("grant", bytesResource, hold.Bytes())
 	x.clock.heard() // the pause was ours, not the upload's
-	if x.body.over {
-		x.endBody()
+	if v := x.charge(); v != nil {
+		return v
 	}
-	return x.charge()
+	x.shrink()
+	return nil
 }
 
 // structureBytes is what a body costs that is light in bytes and heavy in structure.
@@ -116,6 +130,9 @@ func (x *exchange) structureGate() exit {
 
 // bytesGate waits until nothing is owed to the byte budget.
 func (x *exchange) bytesGate() exit {
+	if x.byteAsk == nil {
+		return exit{}
+	}
 	began := time.Now()
 	end := x.until(func() bool { return x.byteAsk == nil })
 	x.clock.byteWait = time.Since(began)

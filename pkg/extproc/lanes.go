@@ -47,11 +47,17 @@ func (x *exchange) laneGate() exit {
 	}
 	x.permit.begun = request.Forward
 	x.permit.unsampled = x.facts.upgrade || x.facts.grpc
-	if state != adaptive.Waiting {
-		return x.permit.settle()
+	if state == adaptive.Waiting {
+		x.tracing.event("wait", laneResource, int64(x.permit.cost))
+		x.permit.wait = x.permit.adaptive.Ready()
+		if end := x.until(func() bool { return x.permit.wait == nil }); end.kind != proceed {
+			return end
+		}
+	} else if end := x.permit.settle(); end.kind != proceed {
+		return end
 	}
-	x.permit.wait = x.permit.adaptive.Ready()
-	return x.until(func() bool { return x.permit.wait == nil })
+	x.tracing.event("grant", laneResource, int64(x.permit.cost))
+	return exit{}
 }
 
 // settle takes in the answer of the lanes, at once or after a wait.

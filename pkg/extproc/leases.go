@@ -61,8 +61,10 @@ func (x *exchange) leaseGate() exit {
 			Pool: x.settings.Lease.Pool, Pin: x.facts.connection,
 		})
 	}
-	if refusal != nil {
-		return refusedBy(leaseVerdict(refusal))
+	verdict := leaseVerdict(refusal)
+	x.tracing.leaseChecked(verdict)
+	if verdict != nil {
+		return refusedBy(verdict)
 	}
 	x.lease.fenced = true
 	x.lease.renew(x.server.leases)

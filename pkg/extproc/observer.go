@@ -5,25 +5,30 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 )
 
 // Decision describes one decision, for logs and metrics. It carries no identity but the opaque lane name.
 type Decision struct {
-	Cluster string
-	Reason  string        // admitted, client_gone, or a reason of the verdict table
-	Lane    string        // opaque, empty for anonymous
-	Bytes   int64         // declared or seen by then, whichever is more
-	Cost    int           // 0 where no lane priced it
-	Waited  time.Duration // for bytes and for capacity
-	Took    time.Duration // since the headers came
-	Idled   bool          // decided because the upload paused
+	Cluster  string
+	Reason   string            // admitted, client_gone, or a reason of the verdict table
+	Lane     string            // opaque, empty for anonymous
+	Bytes    int64             // declared or seen by then, whichever is more
+	Cost     int               // 0 where no lane priced it
+	Waited   time.Duration     // for bytes and for capacity: the sum of the next two
+	ByteWait time.Duration     // for bytes
+	LaneWait time.Duration     // for capacity
+	Took     time.Duration     // since the headers came
+	Idled    bool              // decided because the upload paused
+	Trace    trace.SpanContext // of the exchange where it is sampled; a refusal has that of its parent otherwise
 }
 
 // Observer takes note of what happens to exchanges. Its methods are on the hot path: they must not block.
 type Observer interface {
 	Decided(Decision)
-	WouldReject(cluster, reason string) // observability mode: what would have been refused
+	FirstByte(cluster string, took time.Duration, s trace.SpanContext) // response headers, took since the decision
+	WouldReject(cluster, reason string)                                // observability mode: what would have been refused
 }
 
 // shedLog writes one warning a refusal, a few a second at most, and says how many it left out.

@@ -97,8 +97,8 @@ func TestEmptyChunksCostNothing(t *testing.T) {
 
 // TestEvidence: when the decision is taken in the early mode.
 func TestEvidence(t *testing.T) {
-	r := newRig(t, func(c *config.Config) { c.Decision.UploadIdle = 200 * time.Millisecond })
-	const soon, idle = 100 * time.Millisecond, 200 * time.Millisecond
+	r := newRig(t, func(c *config.Config) { c.Decision.UploadIdle = 2 * time.Second })
+	const soon, idle = time.Second, 2 * time.Second
 	for _, c := range []struct {
 		name   string
 		send   []*extprocv3.ProcessingRequest

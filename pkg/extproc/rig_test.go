@@ -15,6 +15,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -58,6 +59,8 @@ func (l *ledger) Decided(d Decision) {
 		l.idled++
 	}
 }
+
+func (l *ledger) FirstByte(string, time.Duration, trace.SpanContext) {}
 
 func (l *ledger) WouldReject(_, reason string) {
 	l.mu.Lock()

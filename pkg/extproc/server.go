@@ -34,6 +34,8 @@ type Dependencies struct {
 	Leases   *lease.Service
 	Observer Observer
 	Log      *slog.Logger
+
+	StartSpan StartSpan // nil: no traces
 }
 
 // Server is the ext_proc service.
@@ -45,6 +47,7 @@ type Server struct {
 	parents    *adaptive.ParentTokens
 	leases     *lease.Service
 	observe    Observer
+	startSpan  StartSpan
 	log        *slog.Logger
 	sheds      *shedLog
 	laneKey    []byte
@@ -57,7 +60,7 @@ type Server struct {
 // NewServer returns a server that serves nothing until it is registered.
 func NewServer(c *config.Config, d Dependencies) *Server {
 	s := &Server{
-		bytes: d.Bytes, pressure: d.Pressure, lanes: d.Lanes, parents: d.Parents, leases: d.Leases, observe: d.Observer,
+		bytes: d.Bytes, pressure: d.Pressure, lanes: d.Lanes, parents: d.Parents, leases: d.Leases, observe: d.Observer, startSpan: d.StartSpan,
 		log: d.Log, sheds: newShedLog(d.Log), laneKey: randomKey(),
 		clusters: clusters{known: map[string]struct{}{}}, letGo: make(chan struct{}),
 	}
@@ -135,6 +138,7 @@ func (s *Server) process(stream grpc.ServerStream) (err error) {
 			err = status.Error(codes.Internal, "internal fault")
 		}
 		x.release()
+		x.tracing.end(err)
 		s.active.Add(-1)
 	}()
 	return x.run()

@@ -1,0 +1,566 @@
+package extproc
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/config"
+)
+
+// TestSizesAreExact: up to the hard maximum a body passes, one byte more and it is refused, whatever was declared and in
+// whatever pieces it comes.
+func TestSizesAreExact(t *testing.T) {
+	const large, hard = 256 << 10, mib
+	r := newRig(t, nil)
+	for _, size := range []int{0, 1, large - 1, large, hard - 1, hard, hard + 1} {
+		for _, declared := range []bool{true, false} {
+			for _, piece := range []int{16 << 10, 100_000, 64 * mib} {
+				for name, protocol := range map[string]*extprocv3.ProtocolConfiguration{"early": early, "late": announce(modev3.ProcessingMode_STREAMED)} {
+					what := fmt.Sprintf("%d bytes, declared %v, pieces of %d, %s", size, declared, piece, name)
+					if got, want := r.upload(protocol, size, piece, declared), 200; size > hard {
+						if got != 413 {
+							t.Errorf("%s: %d, want 413", what, got)
+						}
+					} else if got != want {
+						t.Errorf("%s: %d, want %d", what, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// upload sends a body as Envoy does and returns the status the client would see.
+func (r *rig) upload(protocol *extprocv3.ProtocolConfiguration, size, piece int, declared bool) int {
+	r.t.Helper()
+	s := r.open()
+	headers := []string{":method", "POST", "content-type", "application/octet-stream"}
+	if declared {
+		headers = append(headers, "content-length", fmt.Sprint(size))
+	}
+	s.send(rh(protocol, false, headers...))
+	for _, c := range chunks(bytesOf(size), piece) {
+		if s.Send(c) != nil {
+			break // refused: the stream is over
+		}
+	}
+	if status := s.verdict(len(chunks(bytesOf(size), piece))); status != 200 {
+		return status
+	}
+	s.send(sh("200", true))
+	s.wants("SH")
+	s.finish()
+	return 200
+}
+
+// verdict receives the answers to the headers and to n chunks, or a refusal that comes among them.
+func (s *stream) verdict(n int) (status int) {
+	s.t.Helper()
+	for range n + 1 {
+		a := s.next()
+		if i := a.GetImmediateResponse(); i != nil {
+			s.ended()
+			return int(i.GetStatus().GetCode())
+		}
+	}
+	return 200
+}
+
+// TestHugeChunk: one chunk can be Envoy's whole connection buffer, and still gets its verdict.
+func TestHugeChunk(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.open()
+	s.send(rh(early, false), rb(bytesOf(64*mib), true))
+	if status := s.verdict(1); status != 413 {
+		t.Errorf("a chunk of 64 MiB: %d, want 413", status)
+	}
+}
+
+func TestContentLength(t *testing.T) {
+	r := newRig(t, nil)
+	inValue := rh(early, false)
+	m := inValue.GetRequestHeaders().GetHeaders()
+	m.Headers = append(m.Headers, &corev3.HeaderValue{Key: "content-length", Value: "2000000"})
+	for _, c := range []struct {
+		name    string
+		request *extprocv3.ProcessingRequest
+		status  int // 0: not refused on arrival
+		reason  string
+	}{
+		{"too large, in raw_value", rh(early, false, "content-length", "2000000"), 413, "payload_too_large"},
+		{"too large, in value", inValue, 413, "payload_too_large"},
+		{"contradicting", rh(early, false, "content-length", "1", "content-length", "2"), 400, "invalid_content_length"},
+		{"contradicting, joined", rh(early, false, "content-length", "1, 2"), 400, "invalid_content_length"},
+		{"repeated", rh(early, false, "content-length", "5", "content-length", "5"), 0, ""},
+		{"leading zero", rh(early, false, "content-length", "09999999999"), 0, ""},
+		{"negative", rh(early, false, "content-length", "-1"), 0, ""},
+		{"a sign", rh(early, false, "content-length", "+2000000"), 0, ""},
+		{"too many digits", rh(early, false, "content-length", "99999999999999999999999"), 0, ""},
+		{"hexadecimal", rh(early, false, "content-length", "0x200000"), 0, ""},
+		{"empty", rh(early, false, "content-length", ""), 0, ""},
+	} {
+		s := r.open()
+		s.send(c.request)
+		if c.status != 0 {
+			s.refused(c.status, c.reason)
+		} else {
+			s.send(rb("{}", true))
+			s.wants("RH", "RB")
+			s.finish()
+		}
+		if t.Failed() {
+			t.Fatal(c.name)
+		}
+	}
+}
+
+// TestChargesWhatArrives: a length that was not declared, or too small, makes no difference.
+func TestChargesWhatArrives(t *testing.T) {
+	r := newRig(t, func(c *config.Config) { c.Bytes.HardMaxBody = 8 * mib })
+	for _, c := range []struct {
+		name    string
+		headers []string
+	}{{"undeclared", nil}, {"declared as 1", []string{"content-length", "1"}}} {
+		s := r.open()
+		s.send(rh(early, false, c.headers...), rb(bytesOf(2*mib), false))
+		s.wants("RH", "RB")
+		if got := r.bytes.Snapshot().InflightBytes; got < 2*mib || got > 4*mib {
+			t.Errorf("%s: %d bytes reserved for 2 MiB that arrived, want 2 to 4 MiB", c.name, got)
+		}
+		s.send(rb("x", true))
+		s.wants("RB")
+		if got := r.bytes.Snapshot().InflightBytes; got != 2*mib+1 {
+			t.Errorf("%s: %d bytes reserved at the end of the body, want %d", c.name, got, 2*mib+1)
+		}
+		s.send(sh("200", false))
+		s.wants("SH")
+		if got := r.bytes.Snapshot().InflightBytes; got != 0 {
+			t.Errorf("%s: %d bytes reserved after the first response byte, want 0", c.name, got)
+		}
+		s.finish()
+	}
+}
+
+func TestReleaseAtResponseEnd(t *testing.T) {
+	r := newRig(t, func(c *config.Config) { c.Bytes.ReleaseAt = budget.ReleaseAtResponseEnd })
+	s := r.open()
+	s.send(rh(early, false, "content-length", "300000"))
+	s.send(chunks(bytesOf(300_000), 100_000)...)
+	s.wants("RH", "RB", "RB", "RB")
+	s.send(sh("200", false))
+	s.wants("SH")
+	if got := r.bytes.Snapshot().InflightBytes; got != 300_000 {
+		t.Errorf("%d bytes reserved in mid-response, want 300000", got)
+	}
+	s.finish()
+}
+
+func TestBodyLargerThanTheBudget(t *testing.T) {
+	r := newRig(t, func(c *config.Config) { c.Bytes.HardMaxBody = 50 * mib })
+	s := r.open()
+	s.send(rh(early, false, "content-length", fmt.Sprint(5*mib)))
+	status, reason, retry, _ := s.refusal()
+	if status != 413 || reason != "body_exceeds_budget" || retry != "" {
+		t.Errorf("declared: %d %s, retry-after %q; want 413 body_exceeds_budget without", status, reason, retry)
+	}
+	s = r.open()
+	s.send(rh(early, false), rb(bytesOf(3*mib), false), rb(bytesOf(3*mib), false))
+	s.wants("RH", "RB")
+	s.refused(413, "body_exceeds_budget")
+	if n := r.bytes.Snapshot().ShedsByReason[budget.BodyExceedsBudget]; n != 2 {
+		t.Errorf("%d sheds counted, want 2", n)
+	}
+}
+
+// TestContention: bodies share the budget; who finds it taken waits, bounded, and is then refused.
+func TestContention(t *testing.T) {
+	r := newRig(t, func(c *config.Config) { c.Bytes.Queue.CalmWait = 300 * time.Millisecond })
+	var holders []*stream
+	for range 4 {
+		s := r.open()
+		s.send(rh(early, false, "content-length", fmt.Sprint(mib), "x-tenant-id", "a"))
+		holders = append(holders, s)
+	}
+	if !eventually(func() bool { return r.bytes.Snapshot().InflightBytes == 4*mib }) {
+		t.Fatalf("%d bytes reserved, want 4 MiB", r.bytes.Snapshot().InflightBytes)
+	}
+	began := time.Now()
+	waits := r.open()
+	waits.send(rh(early, false, "content-length", fmt.Sprint(mib)))
+	status, reason, retry, _ := waits.refusal()
+	if took := time.Since(began); status != 503 || reason != "queue_timeout" || retry != "2" || took < 280*time.Millisecond {
+		t.Errorf("after %v: %d %s, retry-after %q; want 503 queue_timeout, 2, after 300 ms", took, status, reason, retry)
+	}
+	undeclared := r.open()
+	undeclared.send(rh(early, false))
+	undeclared.send(chunks(bytesOf(mib), 64<<10)...)
+	if status := undeclared.verdict(16); status != 503 {
+		t.Errorf("undeclared: %d, want 503", status)
+	}
+
+	granted := r.open()
+	granted.send(rh(early, false, ":method", "POST", "content-length", fmt.Sprint(mib)))
+	if !eventually(func() bool { return r.bytes.Snapshot().Waiting == 1 }) {
+		t.Fatal("nobody waits for bytes, want one")
+	}
+	holders[0].cancel()
+	granted.send(rb(bytesOf(mib), true))
+	granted.wants("RH", "RB")
+	granted.finish()
+	for _, s := range holders[1:] {
+		s.cancel()
+	}
+}
+
+// TestGrowthIsBackPressure: in mid-body the chunk's answer is withheld while bytes are owed, then the body is refused.
+func TestGrowthIsBackPressure(t *testing.T) {
+	r := newRig(t, func(c *config.Config) {
+		c.Bytes.HardMaxBody = 50 * mib
+		c.Bytes.Queue.CalmWait = 400 * time.Millisecond
+	})
+	holder := r.open()
+	holder.send(rh(early, false, "content-length", fmt.Sprint(2*mib)))
+	if !eventually(func() bool { return r.bytes.Snapshot().InflightBytes == 2*mib }) {
+		t.Fatal("the holder holds nothing")
+	}
+	s := r.open()
+	s.send(rh(early, false), rb(bytesOf(mib), false))
+	s.wants("RH", "RB")
+	s.send(rb(bytesOf(3*mib/2), false))
+	began := time.Now()
+	s.refused(503, "queue_timeout")
+	if took := time.Since(began); took < 380*time.Millisecond {
+		t.Errorf("refused after %v, want the answer withheld for 400 ms first", took)
+	}
+	s = r.open()
+	s.send(rh(early, false), rb(bytesOf(mib), false))
+	s.wants("RH", "RB")
+	s.send(rb(bytesOf(3*mib/2), true))
+	time.Sleep(50 * time.Millisecond)
+	holder.cancel()
+	s.wants("RB")
+	s.finish()
+}
+
+// TestBudgetIsNeverExceeded: many parallel bodies of 1 MiB, some declared, some lying, some leaving.
+func TestBudgetIsNeverExceeded(t *testing.T) {
+	r := newRig(t, func(c *config.Config) { c.Bytes.Queue.CalmWait = 50 * time.Millisecond })
+	done := make(chan struct{})
+	var most int64
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				most = max(most, r.bytes.Snapshot().InflightBytes)
+			}
+		}
+	})
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			headers := [][]string{{"content-length", fmt.Sprint(mib)}, nil, {"content-length", "1"}}[i%3]
+			s := r.open()
+			if s.Send(rh(early, false, headers...)) != nil {
+				return
+			}
+			for _, c := range chunks(bytesOf(mib), 64<<10) {
+				_ = s.Send(c)
+			}
+			if i%5 == 0 {
+				s.cancel()
+				return
+			}
+			for {
+				a, err := s.Recv()
+				if err != nil || a.GetImmediateResponse() != nil {
+					return
+				}
+				if kind(a) == "RB" && i%2 == 0 {
+					s.cancel()
+				}
+				if kind(a) == "RB" {
+					_ = s.CloseSend()
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(done)
+	watch.Wait()
+	if most > 4*mib || most == 0 {
+		t.Errorf("at most %d bytes were reserved, want some and never above %d", most, 4*mib)
+	}
+}
+
+// TestUploadTimeout: an upload that declares much and sends nothing must not pin the budget.
+func TestUploadTimeout(t *testing.T) {
+	r := newRig(t, func(c *config.Config) { c.Bytes.UploadTimeout = 500 * time.Millisecond })
+	stalled := r.open()
+	stalled.send(rh(early, false, "content-length", fmt.Sprint(mib)))
+	slow := r.open()
+	slow.send(rh(early, false, "content-length", fmt.Sprint(mib)))
+	slow.wants("RH")
+	for range 4 {
+		time.Sleep(200 * time.Millisecond)
+		slow.send(rb(bytesOf(1000), false))
+		slow.wants("RB")
+	}
+	stalled.wants("RH") // decided when the upload paused
+	stalled.refused(408, "upload_timeout")
+	slow.cancel()
+}
+
+func TestPressureComesBeforeEverything(t *testing.T) {
+	r := newRig(t, nil)
+	r.pressure.Store(&budget.Pressure{Severity: budget.Critical})
+	for _, headers := range [][]string{nil, {"content-length", "2000000"}} {
+		s := r.open()
+		s.send(rh(early, headers == nil, headers...))
+		status, reason, retry, _ := s.refusal()
+		if status != 503 || reason != "resource_pressure" || retry != "2" {
+			t.Errorf("%v: %d %s, retry-after %q; want 503 resource_pressure, 2", headers, status, reason, retry)
+		}
+	}
+	if n := r.bytes.Snapshot().ShedsByReason[budget.ResourcePressure]; n != 2 {
+		t.Errorf("%d sheds counted, want 2", n)
+	}
+}
+
+// TestStructure: what a body contains can make it heavy, or be too much.
+func TestStructure(t *testing.T) {
+	messages := func(n int) string { return `{"messages":[` + strings.TrimSuffix(strings.Repeat("1,", n), ",") + `]}` }
+	r := newRig(t, func(c *config.Config) {
+		one := 1
+		none := 0
+		c.Bytes.HeavySlots, c.Bytes.HealthyHeadroom = &one, &none
+		c.Bytes.Structure.Messages, c.Bytes.Structure.HardMaxMessages = 3, 5
+		c.Bytes.Queue.CalmWait = 50 * time.Millisecond
+	})
+	light := r.open()
+	light.send(rh(early, false), rb(messages(2), true))
+	light.wants("RH", "RB")
+	heavy := r.open()
+	heavy.send(rh(early, false), rb(messages(3), true))
+	heavy.wants("RH", "RB")
+	if s := r.bytes.Snapshot(); s.ActiveHeavy != 1 || s.InflightBytes != 256<<10 {
+		t.Errorf("%d heavy with %d bytes, want 1 with 262144", s.ActiveHeavy, s.InflightBytes)
+	}
+	second := r.open()
+	second.send(rh(early, false), rb(messages(4), true))
+	status, reason, retry, _ := second.refusal()
+	if status != 503 || reason != "structure_limit" || retry == "" {
+		t.Errorf("second heavy one: %d %s, retry-after %q; want 503 structure_limit with one", status, reason, retry)
+	}
+	many := r.open()
+	many.send(rh(early, false), rb(messages(6), true))
+	many.refused(413, "message_limit")
+	light.finish()
+	heavy.finish()
+}
+
+// TestGRPCCallersSeeAGRPCStatus, and nobody else does.
+func TestGRPCCallersSeeAGRPCStatus(t *testing.T) {
+	r := newRig(t, nil)
+	for contentType, want := range map[string]int{
+		"application/grpc": 8, "application/grpc+proto": 8, "application/grpc+json": 8, "application/grpc-web": 8,
+		"application/grpc-web+proto": 8, "application/grpc; charset=utf-8": 8, "Application/GRPC": 8,
+		"application/graphql": -1, "application/grpcfoo": -1, "application/json": -1, "": -1,
+	} {
+		s := r.open()
+		s.send(rh(early, false, ":method", "POST", "content-type", contentType, "content-length", "2000000"))
+		if _, _, _, got := s.refusal(); got != want {
+			t.Errorf("%q: gRPC status %d, want %d (-1 is none)", contentType, got, want)
+		}
+	}
+	r.pressure.Store(&budget.Pressure{Severity: budget.Critical})
+	s := r.open()
+	s.send(rh(early, false, ":method", "POST", "content-type", "application/grpc"))
+	if _, _, _, got := s.refusal(); got != 14 {
+		t.Errorf("under pressure: gRPC status %d, want 14", got)
+	}
+}
+
+// TestUpgradesAreNoBodies: frames are not counted, and each is answered.
+func TestUpgradesAreNoBodies(t *testing.T) {
+	r := newRig(t, nil)
+	for name, headers := range map[string][]string{
+		"WebSocket over HTTP/1.1": {":method", "GET", "connection", "Upgrade", "upgrade", "websocket"},
+		"WebSocket over HTTP/2":   {":method", "CONNECT", ":protocol", "websocket"},
+		"CONNECT":                 {":method", "CONNECT"},
+	} {
+		s := r.open()
+		s.send(rh(early, false, headers...))
+		s.wants("RH")
+		s.send(sh("101", false))
+		s.wants("SH")
+		for range 48 {
+			s.send(rb(bytesOf(64<<10), false))
+			s.wants("RB")
+		}
+		if got := r.bytes.Snapshot().InflightBytes; got != 0 {
+			t.Errorf("%s: %d bytes reserved for frames, want 0", name, got)
+		}
+		s.finish()
+	}
+	s := r.open()
+	s.send(rh(early, false, ":method", "GET", "upgrade", "websocket"))
+	s.wants("RH")
+	s.send(sh("200", false)) // the upstream did not switch: this is a body after all
+	s.wants("SH")
+	s.send(rb(bytesOf(mib+1), false))
+	s.refused(413, "payload_too_large")
+}
+
+func TestParentTokens(t *testing.T) {
+	r := newRig(t, func(c *config.Config) {
+		enforce(150)(c)
+		any := c.Clusters[config.AnyCluster]
+		any.Fanout.IssueParent = true
+		any.Lanes.VirtualLanes = true
+		c.Clusters[config.AnyCluster] = any
+	})
+	gateway := r.open()
+	gateway.send(rh(early, true, "x-headgate-parent", "forged", "x-headgate-lane", "gold", "x-omniroute-admission-bypass", "internal", "x-tenant-id", "a"))
+	mutation := gateway.wants("RH")[0].GetRequestHeaders().GetResponse().GetHeaderMutation()
+	token := ""
+	for _, h := range mutation.GetSetHeaders() {
+		if h.GetHeader().GetKey() == "x-headgate-parent" {
+			token = string(h.GetHeader().GetRawValue())
+		}
+	}
+	removed := strings.Join(mutation.GetRemoveHeaders(), " ")
+	if !strings.Contains(removed, "x-headgate-lane") || !strings.Contains(removed, "x-omniroute-admission-bypass") {
+		t.Errorf("removed %q, want every internal header", removed)
+	}
+	parent, err := r.parents.Verify(token)
+	if err != nil || parent.Cluster != "chat" || parent.Depth != 1 || !strings.HasPrefix(parent.Lane, "lane_") {
+		t.Fatalf("issued token is %+v, %v; want cluster chat, depth 1, an opaque lane", parent, err)
+	}
+
+	foreign := adaptive.NewParentTokens(nil, time.Minute, 3).Issue(adaptive.Parent{Lane: "a", Cluster: "chat", Depth: 1})
+	expired := r.parents.Issue(adaptive.Parent{Lane: "a", Cluster: "chat", Depth: 1, Expires: time.Now().Add(-time.Second)})
+	for name, bad := range map[string]string{"forged": "x", "foreign": foreign, "expired": expired, "upper-cased": strings.ToUpper(token)} {
+		s := r.open()
+		s.send(rh(early, false, "content-length", "300000", "x-headgate-parent", bad))
+		s.send(chunks(bytesOf(300_000), 300_000)...)
+		set := s.wants("RH")[0].GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()
+		if len(set) != 1 || string(set[0].GetHeader().GetRawValue()) == bad {
+			t.Errorf("%s token: headers set are %v, want it overwritten", name, set)
+		}
+		s.wants("RB")
+		if got := r.bytes.Snapshot().InflightBytes; got != 300_000 {
+			t.Errorf("%s token: %d bytes reserved, want 300000: no bypass", name, got)
+		}
+		s.finish()
+	}
+
+	child := r.open()
+	child.send(rh(early, false, "content-length", "700000", "x-headgate-parent", token))
+	child.send(chunks(bytesOf(700_000), 700_000)...)
+	child.refused(503, "fanout_skipped") // costs more than is free, and never waits
+	child = r.open()
+	child.send(rh(early, false, "content-length", "10", "x-headgate-parent", token), rb("0123456789", true))
+	child.wants("RH", "RB")
+	if s := r.bytes.Snapshot(); s.InflightBytes != 0 {
+		t.Errorf("%d bytes reserved by a child, want 0", s.InflightBytes)
+	}
+	tooLarge := r.open()
+	tooLarge.send(rh(early, false, "content-length", "99999999999", "x-headgate-parent", token))
+	tooLarge.refused(413, "payload_too_large")
+	child.finish()
+	gateway.finish()
+}
+
+// TestRefusalsLeakNothing: a client that never closes its side costs nothing after its refusal.
+func TestRefusalsLeakNothing(t *testing.T) {
+	r := newRig(t, nil)
+	for range 2000 {
+		s := r.open()
+		s.send(rh(early, false, "content-length", "2000000"))
+		s.refused(413, "payload_too_large")
+	}
+	r.settled()
+}
+
+// TestGrantAndDeadlineCollide: the queue's deadline is the moment capacity comes free; each exchange is decided once.
+func TestGrantAndDeadlineCollide(t *testing.T) {
+	r := newRig(t, func(c *config.Config) {
+		enforce(8)(c)
+		any := c.Clusters[config.AnyCluster]
+		any.Lanes.MaxWait = 50 * time.Millisecond
+		any.Lanes.MaxQueueCount, any.Lanes.MaxQueueCost = 10_000, 100_000
+		c.Clusters[config.AnyCluster] = any
+	})
+	var all sync.WaitGroup
+	for range 300 {
+		all.Go(func() {
+			s := r.open()
+			s.send(rh(early, true))
+			a, err := s.Recv()
+			if err != nil {
+				t.Errorf("no decision: %v", err)
+				return
+			}
+			if kind(a) == "RH" {
+				time.Sleep(50 * time.Millisecond)
+				_ = s.CloseSend()
+			}
+			if b, err := s.Recv(); err == nil {
+				t.Errorf("a second answer: %v", b)
+			}
+		})
+	}
+	all.Wait()
+	admitted, late := r.seen.count("admitted"), r.seen.count("admission_deadline")
+	if admitted+late != 300 || admitted == 0 {
+		t.Errorf("%d admitted and %d past the deadline, want 300 together and some admitted", admitted, late)
+	}
+}
+
+// TestIdentityEdges: header values of any kind are a tenant or none, and are never shown.
+func TestIdentityEdges(t *testing.T) {
+	r := newRig(t, func(c *config.Config) {
+		enforce(1000)(c)
+		any := c.Clusters[config.AnyCluster]
+		any.Lanes.VirtualLanes = true
+		c.Clusters[config.AnyCluster] = any
+	})
+	lanes := map[string]string{}
+	for name, headers := range map[string][]string{
+		"absent": nil, "empty": {"x-tenant-id", ""}, "blank": {"x-tenant-id", "  "}, "plain": {"x-tenant-id", "a"},
+		"padded": {"x-tenant-id", " a "}, "twice": {"x-tenant-id", "a", "x-tenant-id", "b"}, "not UTF-8": {"x-tenant-id", "\xff\xfe"},
+		"8 KiB long": {"x-tenant-id", bytesOf(8 << 10)}, "a list": {"x-tenant-id", "a,b"},
+	} {
+		s := r.open()
+		s.send(rh(early, true, headers...))
+		lanes[name] = s.wants("RH")[0].GetDynamicMetadata().GetFields()["headgate"].GetStructValue().GetFields()["lane"].GetStringValue()
+		s.finish()
+	}
+	for _, name := range []string{"absent", "empty", "blank"} {
+		if lanes[name] != "_default" {
+			t.Errorf("%s: lane %q, want _default", name, lanes[name])
+		}
+	}
+	for _, name := range []string{"padded", "twice"} {
+		if lanes[name] != lanes["plain"] {
+			t.Errorf("%s: lane %q, want that of the first value, %q", name, lanes[name], lanes["plain"])
+		}
+	}
+	for name, lane := range lanes {
+		if lane != "_default" && (len(lane) != len("lane_")+16 || !strings.HasPrefix(lane, "lane_")) {
+			t.Errorf("%s: lane %q, want lane_ and 16 hex digits", name, lane)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package extproc
+
+import (
+	"context"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
+)
+
+// StartSpan begins the span of an exchange as a child of parent, which may be invalid: then it begins a trace. It
+// answers a nil span, and allocates nothing, where the exchange is not sampled.
+type StartSpan func(ctx context.Context, parent trace.SpanContext) (context.Context, trace.Span)
+
+// tracing is an exchange's span. The zero value is that of an exchange that is not sampled: its methods do nothing and
+// allocate nothing. No tenant, lane, owner, key or byte of a body ever goes into it.
+type tracing struct {
+	span trace.Span
+	over bool // what was held has been given back
+}
+
+// context is the span's own, invalid where there is none.
+func (t *tracing) context() (s trace.SpanContext) {
+	if t.span != nil {
+		s = t.span.SpanContext()
+	}
+	return s
+}
+
+// startSpan begins the span where the exchange is sampled. What the exchange asks of others from then on is below it.
+func (x *exchange) startSpan() {
+	if x.server.startSpan == nil {
+		return
+	}
+	ctx, span := x.server.startSpan(x.ctx, x.parentSpan())
+	if span == nil {
+		return
+	}
+	x.ctx, x.tracing.span = ctx, span
+	span.SetAttributes(semconv.RPCSystemNameGRPC, semconv.RPCMethod("envoy.service.ext_proc.v3.ExternalProcessor/Process"),
+		attribute.String("headgate.cluster", x.facts.cluster))
+}
+
+// parentSpan is the span that the exchange belongs to. Envoy names its own in the metadata of the gRPC stream, which may
+// differ from the HTTP header when it is Envoy that traces.
+func (x *exchange) parentSpan() trace.SpanContext {
+	if values := metadata.ValueFromIncomingContext(x.ctx, "traceparent"); len(values) > 0 {
+		if parent := parseTraceparent(values[0]); parent.IsValid() {
+			return parent
+		}
+	}
+	return parseTraceparent(x.facts.traceparent)
+}
+
+// spanContext is the exchange's own, or its parent's where it has none: enough to find the trace.
+func (x *exchange) spanContext() trace.SpanContext {
+	if s := x.tracing.context(); s.IsValid() {
+		return s
+	}
+	return x.parentSpan()
+}
+
+// parseTraceparent reads a traceparent (W3C Trace Context, 3.2). One that is malformed is invalid, as is an absent one.
+func parseTraceparent(s string) trace.SpanContext {
+	const length = len("00-") + 32 + len("-") + 16 + len("-00")
+	if len(s) < length || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" {
+		return trace.SpanContext{}
+	}
+	if len(s) > length && (s[:2] == "00" || s[length] != '-') {
+		return trace.SpanContext{}
+	}
+	if !lowerHex(s[:2]) || !lowerHex(s[53:length]) {
+		return trace.SpanContext{}
+	}
+	id, err := trace.TraceIDFromHex(s[3:35])
+	if err != nil {
+		return trace.SpanContext{}
+	}
+	span, err := trace.SpanIDFromHex(s[36:52])
+	if err != nil {
+		return trace.SpanContext{}
+	}
+	flags, _ := strconv.ParseUint(s[53:length], 16, 8)
+	return trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: id, SpanID: span, TraceFlags: trace.TraceFlags(flags) & trace.FlagsSampled, Remote: true,
+	})
+}
+
+func lowerHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// What waits, grants and growth are about.
+const (
+	bytesResource = "bytes"
+	laneResource  = "lane"
+)
+
+// event notes that something happened to amount units of a resource: bytes, or cost in a lane.
+func (t *tracing) event(name, resource string, amount int64) {
+	if t.span == nil {
+		return
+	}
+	t.span.AddEvent(name, trace.WithAttributes(
+		attribute.String("headgate.resource", resource), attribute.Int64("headgate.amount", amount)))
+}
+
+// leaseChecked notes the answer of the fence: valid, or the reason of the refusal.
+func (t *tracing) leaseChecked(v *Verdict) {
+	if t.span == nil {
+		return
+	}
+	answer := "valid"
+	if v != nil {
+		answer = v.Reason
+	}
+	t.span.AddEvent("lease check", trace.WithAttributes(attribute.String("headgate.lease.answer", answer)))
+}
+
+// firstByte notes the response.
+func (t *tracing) firstByte(code int) {
+	if t.span == nil {
+		return
+	}
+	t.span.AddEvent("first byte")
+	t.span.SetAttributes(semconv.HTTPResponseStatusCode(code))
+}
+
+// released notes that everything is given back, once.
+func (t *tracing) released() {
+	if t.span != nil && !t.over {
+		t.over = true
+		t.span.AddEvent("release")
+	}
+}
+
+// decided describes the decision. Of the refusals only those that are the server's doing are errors of the span.
+func (t *tracing) decided(d Decision, v *Verdict) {
+	if t.span == nil {
+		return
+	}
+	t.span.SetAttributes(attribute.String("headgate.reason", d.Reason), semconv.HTTPRequestBodySize(int(d.Bytes)),
+		attribute.Int("headgate.cost", d.Cost), attribute.Int64("headgate.wait_ms", d.Waited.Milliseconds()))
+	if v == nil {
+		return
+	}
+	t.span.AddEvent("refusal", trace.WithAttributes(attribute.String("headgate.reason", v.Reason)))
+	t.span.SetAttributes(semconv.ErrorTypeKey.String(v.Reason), semconv.HTTPResponseStatusCode(v.HTTP))
+	if v.HTTP >= 500 {
+		t.span.SetStatus(codes.Error, v.Reason)
+	}
+}
+
+// end ends the span; err is a fault of the machine.
+func (t *tracing) end(err error) {
+	if t.span == nil {
+		return
+	}
+	if err != nil {
+		t.span.RecordError(err)
+		t.span.SetStatus(codes.Error, "stream broken")
+	}
+	t.span.End()
+	t.span = nil
+}
