@@ -12,3 +12,5 @@
 //     processor are a 503 unless failing open is asked for.
 //   - envoy.yaml and the snippets next to it are this package's output; a test compares them and lets Envoy validate them.
 package envoyconf
+
+//go:generate go test . -run TestShippedFilesAreTheOutput -update

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -36,6 +35,10 @@ type bench struct {
 
 func newBench(t *testing.T, edits ...func(*Bootstrap) error) *bench {
 	t.Helper()
+	binary, err := FindEnvoy(t.Context()) // may install it, which the limit below does not allow for
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	upstream, err := NewUpstream("")
@@ -70,7 +73,7 @@ func newBench(t *testing.T, edits ...func(*Bootstrap) error) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { access.Close() })
-	envoy, err := StartEnvoy(ctx, EnvoyOptions{Bootstrap: text, AccessLog: access})
+	envoy, err := StartEnvoy(ctx, EnvoyOptions{Binary: binary, Bootstrap: text, AccessLog: access})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,14 +388,4 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("waited 5 s for %s", what)
 		}
 	}
-}
-
-// dead returns an address that refuses connections.
-func dead(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -1,5 +1,6 @@
 // Command demo is `make run`: it starts Envoy, the sidecar and a demo upstream on this machine, says what to try, and
-// stops everything on Ctrl-C. A second Ctrl-C kills what does not stop.
+// stops everything on Ctrl-C. A second Ctrl-C kills what does not stop. `demo tools` only finds, and where needed
+// installs, the programs that `make run` and `make test` use, and prints where they are.
 package main
 
 import (
@@ -26,5 +27,19 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(os.Args) > 1 && os.Args[1] == "tools" {
+		return tools(ctx, stack.Finder{Root: root, Progress: os.Stderr})
+	}
 	return stack.Run(ctx, stack.RunOptions{Root: root, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr})
+}
+
+func tools(ctx context.Context, f stack.Finder) error {
+	for _, find := range []func(context.Context) (string, error){f.Envoy, f.Redis} {
+		path, err := find(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Println(path)
+	}
+	return nil
 }
