@@ -37,7 +37,7 @@ lint: ## Check style with golangci-lint, built from the tools module
 
 .PHONY: generate
 generate: ## Write what is generated: Envoy configuration, references in the documentation
-	$(GO) generate ./...
+	$(GO) test ./deploy/envoy ./docs -update
 
 .PHONY: clean
 clean: ## Remove what was built
