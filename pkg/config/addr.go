@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -72,13 +71,4 @@ func isLocal(network, address string) bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || (err == nil && ip.Unmap().IsLoopback())
-}
-
-// checkTarget validates an address to connect to.
-func checkTarget(addr string) error {
-	host, port, err := splitHostPort(addr)
-	if err == nil && (host == "" || port == "0") {
-		err = errors.New("needs a host and a port")
-	}
-	return err
 }

@@ -119,9 +119,13 @@ func (f field) parseEnv(text string, milliseconds bool) (reflect.Value, error) {
 	if f.stringList() {
 		var list []string
 		for item := range strings.SplitSeq(text, ",") {
-			if item = strings.TrimSpace(item); item != "" {
-				list = append(list, item)
+			if item = strings.TrimSpace(item); item == "" {
+				continue
 			}
+			if _, err := f.element().parseScalar(item); err != nil {
+				return reflect.Value{}, err
+			}
+			list = append(list, item)
 		}
 		return reflect.ValueOf(list), nil
 	}

@@ -18,6 +18,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add("{}", "ADAPTIVE_ADMISSION_MAX_WAIT_MS", "99999999999999")
 	f.Add("{}", "HEADGATE_LEASES_STORE_REDIS_ADDRS", "a:1,b:2")
+	f.Add("{}", "HEADGATE_LEASES_STORE_REDIS_ADDRS", "\xce:1")
 	f.Fuzz(func(t *testing.T, text, name, value string) {
 		c, err := parse("fuzz", []byte(text), []string{name + "=" + value})
 		if err != nil {

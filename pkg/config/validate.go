@@ -144,7 +144,7 @@ func split(err error) []error {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error })
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // what is wrapped has words around it that belong to the fault
 	if !ok {
 		return []error{err}
 	}
