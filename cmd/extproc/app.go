@@ -51,7 +51,7 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.metrics, err = telemetry.NewMetrics(); err != nil {
+	if a.metrics, err = telemetry.NewMetrics(telemetry.MetricsOptions{Version: buildVersion()}); err != nil {
 		return nil, err
 	}
 	if a.leases, err = lease.New(cfg.Leases, cfg.Principals, lease.Options{Log: log}); err != nil {

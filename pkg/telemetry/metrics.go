@@ -2,79 +2,126 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"go.opentelemetry.io/otel/attribute"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
-	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headgate/headgate/pkg/extproc"
 )
 
-// Metrics holds every instrument. It implements extproc.Observer.
+// Metrics holds every instrument and what they are read from. It implements extproc.Observer.
 type Metrics struct {
 	registry *prometheus.Registry
 	provider *sdkmetric.MeterProvider
+	instruments
+	version string
+	sources atomic.Pointer[Sources]
 
-	decisions   metric.Int64Counter
-	bytes       metric.Int64Counter
-	wouldReject metric.Int64Counter
-	idled       metric.Int64Counter
-	wait        metric.Float64Histogram
-	took        metric.Float64Histogram
+	decisions, wouldReject *cells // by cluster and reason
+	clusters               *cells // by cluster; count is decisions taken because the upload paused
+	steps, outcomes        *cells // by cluster and reason or outcome: labels of what snapshots count
+	refusals               ring
+	leases                 leaseCounts
 }
 
-// NewMetrics declares the instruments and a Prometheus reader.
-func NewMetrics() (*Metrics, error) {
-	m := &Metrics{registry: prometheus.NewRegistry()}
+// MetricsOptions say where metrics go besides Prometheus.
+type MetricsOptions struct {
+	Version string             // of the build, for a label
+	Readers []sdkmetric.Reader // from OTLPReaders; may be empty
+}
+
+// NewMetrics declares the instruments and a Prometheus reader, which is always on.
+func NewMetrics(o MetricsOptions) (*Metrics, error) {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(), version: o.Version,
+		decisions: newCells(labelCluster, labelReason), wouldReject: newCells(labelCluster, labelReason),
+		clusters: newCells(labelCluster), steps: newCells(labelCluster, labelReason), outcomes: newCells(labelCluster, labelOutcome),
+		leases: newLeaseCounts(),
+	}
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(m.registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())
 	if err != nil {
 		return nil, fmt.Errorf("prometheus exporter: %w", err)
 	}
-	m.provider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
-	meter := m.provider.Meter("github.com/headgate/headgate")
-	seconds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
-	var errs [6]error
-	m.decisions, errs[0] = meter.Int64Counter("headgate.decisions", metric.WithDescription("Decisions by route cluster and reason."))
-	m.bytes, errs[1] = meter.Int64Counter("headgate.decided.bytes", metric.WithUnit("By"), metric.WithDescription("Body bytes, declared or seen at the decision, by route cluster and reason."))
-	m.wouldReject, errs[2] = meter.Int64Counter("headgate.would_reject", metric.WithDescription("Exchanges in observability mode that would have been refused."))
-	m.idled, errs[3] = meter.Int64Counter("headgate.decisions.idled", metric.WithDescription("Decisions taken because the upload paused."))
-	m.wait, errs[4] = meter.Float64Histogram("headgate.wait.duration", metric.WithUnit("s"), metric.WithDescription("Time decisions waited for bytes and capacity."), seconds)
-	m.took, errs[5] = meter.Float64Histogram("headgate.decision.duration", metric.WithUnit("s"), metric.WithDescription("Time from the headers to the decision."), seconds)
-	if err := errors.Join(errs[:]...); err != nil {
+	options := []sdkmetric.Option{
+		sdkmetric.WithReader(exporter),
+		sdkmetric.WithCardinalityLimit(0), // bounded where the labels are made, not by losing some
+	}
+	for _, r := range o.Readers {
+		options = append(options, sdkmetric.WithReader(r))
+	}
+	m.provider = sdkmetric.NewMeterProvider(options...)
+	meter := m.provider.Meter(scope)
+	all, observables, err := declare(meter)
+	if err != nil {
 		return nil, fmt.Errorf("declare instruments: %w", err)
+	}
+	m.instruments = *all
+	if _, err := meter.RegisterCallback(m.collect, observables...); err != nil {
+		return nil, fmt.Errorf("register the gauges: %w", err)
+	}
+	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		if err := m.registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register the runtime's metrics: %w", err)
+		}
 	}
 	return m, nil
 }
 
 // Decided implements extproc.Observer.
 func (m *Metrics) Decided(d extproc.Decision) {
-	ctx := context.Background()
-	set := metric.WithAttributeSet(attribute.NewSet(attribute.String("cluster", d.Cluster), attribute.String("reason", d.Reason)))
-	m.decisions.Add(ctx, 1, set)
-	m.bytes.Add(ctx, d.Bytes, set)
-	cluster := metric.WithAttributeSet(attribute.NewSet(attribute.String("cluster", d.Cluster)))
-	m.took.Record(ctx, d.Took.Seconds(), cluster)
-	if d.Waited > 0 {
-		m.wait.Record(ctx, d.Waited.Seconds(), cluster)
-	}
+	c := m.decisions.get(values{d.Cluster, d.Reason})
+	c.count.Add(1)
+	c.bytes.Add(d.Bytes)
+	cluster := m.clusters.get(values{d.Cluster})
 	if d.Idled {
-		m.idled.Add(ctx, 1, cluster)
+		cluster.count.Add(1)
 	}
+	ctx := exemplar(d.Trace)
+	m.exchange.decisionTime.Record(ctx, d.Took.Seconds(), cluster.record...)
+	if d.ByteWait > 0 {
+		m.exchange.byteWait.Record(ctx, d.ByteWait.Seconds(), cluster.record...)
+	}
+	if d.LaneWait > 0 {
+		m.exchange.laneWait.Record(ctx, d.LaneWait.Seconds(), cluster.record...)
+	}
+	if d.Reason != reasonAdmitted && d.Reason != reasonGone {
+		m.refusals.add(d)
+	}
+}
+
+// Reasons of decisions that are no refusals.
+const (
+	reasonAdmitted = "admitted"
+	reasonGone     = "client_gone"
+)
+
+// FirstByte implements extproc.Observer.
+func (m *Metrics) FirstByte(cluster string, took time.Duration, s trace.SpanContext) {
+	m.exchange.firstByte.Record(exemplar(s), took.Seconds(), m.clusters.get(values{cluster}).record...)
 }
 
 // WouldReject implements extproc.Observer.
 func (m *Metrics) WouldReject(cluster, reason string) {
-	m.wouldReject.Add(context.Background(), 1, metric.WithAttributes(attribute.String("cluster", cluster), attribute.String("reason", reason)))
+	m.wouldReject.get(values{cluster, reason}).count.Add(1)
 }
 
-// Handler serves the metrics in Prometheus's format.
+// exemplar makes a measurement refer to its trace, where that is sampled.
+func exemplar(s trace.SpanContext) context.Context {
+	if !s.IsSampled() {
+		return context.Background()
+	}
+	return trace.ContextWithSpanContext(context.Background(), s)
+}
+
+// Handler serves the metrics in Prometheus's formats; exemplars come with OpenMetrics only.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true, Timeout: 10 * time.Second})
 }
