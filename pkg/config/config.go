@@ -13,7 +13,7 @@ const AnyCluster = "*"
 
 // Config is a complete, validated configuration. It must not be modified once it is shared.
 type Config struct {
-	Listen           Listen                  `yaml:"listen" doc:"Addresses the sidecar listens on. A reload cannot change them."`
+	Listen           Listen                  `yaml:"listen" restart:"true" doc:"Addresses the sidecar listens on."`
 	RouteCluster     RouteCluster            `yaml:"routeCluster" doc:"How the route cluster of a request is found."`
 	Tenant           Tenant                  `yaml:"tenant" doc:"Who a request is counted for."`
 	PrincipalSources []Source                `yaml:"principalSources" doc:"Where the principal of a lease comes from; the first source that yields one wins. List only what clients cannot forge."`
@@ -23,9 +23,9 @@ type Config struct {
 	Clusters         map[string]Cluster      `yaml:"clusters" inherit:"*" doc:"Settings by route cluster; \"*\" is used by every cluster without an entry and inherited, field by field, by those with one."`
 	Leases           lease.Settings          `yaml:"leases" doc:"Exclusive session leases."`
 	Principals       []lease.Principal       `yaml:"principals" doc:"Callers known by an API key or by the name another verified source gives."`
-	Fanout           Fanout                  `yaml:"fanout" doc:"Parent tokens of requests that fan out."`
+	Fanout           Fanout                  `yaml:"fanout" restart:"true" doc:"Parent tokens of requests that fan out."`
 	Shutdown         Shutdown                `yaml:"shutdown" doc:"What happens between the signal and the exit."`
-	Log              Log                     `yaml:"log" doc:"Logging."`
+	Log              Log                     `yaml:"log" restart:"true" doc:"Logging."`
 
 	// Notes are remarks of the load that are no faults, one log line each.
 	Notes []string `yaml:"-"`
@@ -49,7 +49,7 @@ type RouteCluster struct {
 // Tenant says who a request is counted for.
 type Tenant struct {
 	Sources  []Source           `yaml:"sources" doc:"Where the tenant comes from; the first source with a value wins, none means anonymous. List only what clients cannot forge."`
-	MaxLanes int                `yaml:"maxLanes" min:"1" max:"100000" doc:"Lanes per cluster at most; further tenants share an overflow lane while all are busy."`
+	MaxLanes int                `yaml:"maxLanes" restart:"true" min:"1" max:"100000" doc:"Lanes per cluster at most; further tenants share an overflow lane while all are busy."`
 	Weights  map[string]float64 `yaml:"weights" min:"0.001" max:"1000" doc:"Weight by tenant in the fair share of a cluster; a tenant without an entry weighs 1."`
 }
 

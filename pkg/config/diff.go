@@ -10,9 +10,25 @@ func Changed(old, new *Config) []string {
 	return changedSection(reflect.ValueOf(old).Elem(), reflect.ValueOf(new).Elem(), "")
 }
 
-// NeedsRestart lists the changed paths that only a restart brings into effect: the listeners are open already.
+// NeedsRestart lists the changed paths that only a restart brings into effect, because what they configure is made once.
 func NeedsRestart(old, new *Config) []string {
-	return slices.DeleteFunc(Changed(old, new), func(path string) bool { return !encloses("listen", path) })
+	fixed := restartPaths(reflect.TypeFor[Config](), "")
+	return slices.DeleteFunc(Changed(old, new), func(path string) bool {
+		return !slices.ContainsFunc(fixed, func(f string) bool { return f == path || encloses(f, path) })
+	})
+}
+
+func restartPaths(section reflect.Type, path string) []string {
+	var fixed []string
+	for _, f := range fieldsOf(section) {
+		switch at := join(path, f.key); {
+		case f.restart:
+			fixed = append(fixed, at)
+		case f.kind == kindSection:
+			fixed = append(fixed, restartPaths(f.typ, at)...)
+		}
+	}
+	return fixed
 }
 
 func changedSection(old, new reflect.Value, path string) []string {

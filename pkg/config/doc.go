@@ -9,7 +9,8 @@
 //     unknown HEADGATE_ variable are faults. All faults are reported together, each with its path and where it came
 //     from; nothing is ever silently replaced by a default.
 //   - The struct tags are the schema: `yaml` the key, `env` the alias of the reference system, `min`, `max`, `enum` and
-//     `required` the rules, `doc` the documentation. Loader, redaction and reference page all read the same tags.
+//     `required` the rules, `doc` the documentation, `restart` what a reload cannot bring into effect. Loader, redaction
+//     and reference page all read the same tags.
 //   - A reload that fails, in loading or in applying, leaves the running configuration alone.
 //   - Secrets (fanout.secret, hashes of API keys) never reach an error, a log line, Redacted or Reference.
 package config

@@ -112,13 +112,15 @@ listen: {api: ""}
 bytes: {heavySlots: 3, queue: {maxWait: 1s}}
 clusters: {a: {lanes: {minLimit: 9}}, c: {}}
 principalSources: []
+tenant: {maxLanes: 5}
+log: {level: debug}
 `)
-	want := "listen.api principalSources bytes.queue.maxWait bytes.heavySlots clusters.a.lanes.minLimit clusters.b clusters.c"
+	want := "listen.api tenant.maxLanes principalSources bytes.queue.maxWait bytes.heavySlots clusters.a.lanes.minLimit clusters.b clusters.c log.level"
 	if got := strings.Join(Changed(old, now), " "); got != want {
 		t.Errorf("expected %s\ngot      %s", want, got)
 	}
-	if got := strings.Join(NeedsRestart(old, now), " "); got != "listen.api" {
-		t.Errorf("expected that only listen.api needs a restart, got %s", got)
+	if got := strings.Join(NeedsRestart(old, now), " "); got != "listen.api tenant.maxLanes log.level" {
+		t.Errorf("expected that listen.api, tenant.maxLanes and log.level need a restart, got %s", got)
 	}
 	if got := Changed(now, now); len(got) != 0 {
 		t.Errorf("expected no change to itself, got %q", got)

@@ -17,7 +17,7 @@ func Reference(w io.Writer) error {
 	b.WriteString(referenceIntro())
 	c := reflect.ValueOf(Default()).Elem()
 	for _, f := range fieldsOf(c.Type()) {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", f.key, f.doc)
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", f.key, f.meaning())
 		b.WriteString("| key | type | default | environment | meaning |\n|---|---|---|---|---|\n")
 		writeRows(&b, f, c.Field(f.index), f.key, f.key)
 	}
@@ -111,7 +111,7 @@ func writeRow(b *bytes.Buffer, f field, v reflect.Value, shown, path string) {
 		}
 		names = append(names, name)
 	}
-	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", shown, f.describeType(), f.describeDefault(v), strings.Join(names, ", "), cell(f.doc))
+	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", shown, f.describeType(), f.describeDefault(v), strings.Join(names, ", "), cell(f.meaning()))
 }
 
 func (f field) describeType() string {
@@ -157,6 +157,14 @@ func (f field) describeDefault(v reflect.Value) string {
 		return "empty"
 	}
 	return "`" + formatScalar(f, v) + "`"
+}
+
+// meaning is the documentation of a field, and whether a reload is enough.
+func (f field) meaning() string {
+	if f.restart {
+		return f.doc + " A change needs a restart."
+	}
+	return f.doc
 }
 
 func (f field) describeEntries(v reflect.Value) string {

@@ -39,6 +39,7 @@ type field struct {
 	enum     []string
 	required bool
 	secret   bool
+	restart  bool   // a reload does not bring changes into effect
 	inherit  string // maps: the entry that the others start from
 }
 
@@ -54,7 +55,7 @@ func fieldsOf(section reflect.Type) []field {
 		f := field{
 			index: i, typ: sf.Type, key: key, doc: sf.Tag.Get("doc"),
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"), required: sf.Tag.Get("required") == "true",
-			secret: isSecret(sf), inherit: sf.Tag.Get("inherit"),
+			secret: isSecret(sf), inherit: sf.Tag.Get("inherit"), restart: sf.Tag.Get("restart") == "true",
 		}
 		if f.typ.Kind() == reflect.Pointer {
 			f.typ, f.nullable = f.typ.Elem(), true
