@@ -73,7 +73,7 @@ func newController(s Settings, maxLanes int) *Controller {
 		settings: s,
 		lanes:    lanes{byID: make(map[string]*lane), max: max(1, maxLanes)},
 		counts:   counts{steps: make(map[StepReason]int64)},
-		state:    state{limit: min(max(s.InitialLimit, s.MinLimit), s.MaxLimit)},
+		state:    state{limit: min(max(s.InitialLimit, s.MinLimit), s.MaxLimit), cv2: 1},
 	}
 	c.window.end = int64(s.Window)
 	c.deadlines.reset(int64(s.MaxWait), 0)

@@ -73,6 +73,20 @@ func (c *Controller) Snapshot() Snapshot {
 	now := c.clock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s := c.totalsLocked(now)
+	c.tenantsLocked(&s)
+	return s
+}
+
+// Totals is Snapshot without LaneTenants. What it costs does not grow with the number of lanes.
+func (c *Controller) Totals() Snapshot {
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.totalsLocked(now)
+}
+
+func (c *Controller) totalsLocked(now int64) Snapshot {
 	c.advanceLocked(now)
 	c.lanes.evict(c.now)
 	s := Snapshot{
@@ -94,11 +108,11 @@ func (c *Controller) Snapshot() Snapshot {
 		s.VirtualActiveCost, s.VirtualActiveCount = c.held.cost, c.held.count
 		s.VirtualQueuedCost, s.VirtualQueuedCount = c.waiting.cost, c.waiting.count
 	}
-	c.snapshotLanesLocked(&s)
+	c.countLanesLocked(&s)
 	return s
 }
 
-func (c *Controller) snapshotLanesLocked(s *Snapshot) {
+func (c *Controller) countLanesLocked(s *Snapshot) {
 	real := c.settings.Mode == Enforce
 	if !c.settings.VirtualLanes {
 		if real {
@@ -110,10 +124,16 @@ func (c *Controller) snapshotLanesLocked(s *Snapshot) {
 	if c.lanes.overflow != nil && c.lanes.overflow.refs > 0 {
 		s.LaneCount++
 	}
-	if !real {
+	if real {
+		s.LaneQueuedCost, s.LaneQueuedCount = c.waiting.cost, c.waiting.count
+	}
+}
+
+// tenantsLocked lists the lanes with waiters.
+func (c *Controller) tenantsLocked(s *Snapshot) {
+	if !c.settings.VirtualLanes || c.settings.Mode != Enforce || c.waiting.count == 0 {
 		return
 	}
-	s.LaneQueuedCost, s.LaneQueuedCount = c.waiting.cost, c.waiting.count
 	c.lanes.each(func(l *lane) {
 		if l.count > 0 {
 			s.LaneTenants = append(s.LaneTenants, LaneTenant{ID: l.id, QueuedCount: l.count, QueuedCost: l.cost})

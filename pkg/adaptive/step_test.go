@@ -8,7 +8,7 @@ import (
 
 func TestStep(t *testing.T) {
 	t.Parallel()
-	even := state{limit: 64, short: 100, long: 100}
+	even := known(64, 100, 100)
 	busy := evidence{utilization: 1, samples: 9, latency: 100, completed: 9}
 	with := func(e evidence, f func(*evidence)) evidence { f(&e); return e }
 	for _, tc := range []struct {
@@ -18,26 +18,26 @@ func TestStep(t *testing.T) {
 		limit  int
 		reason StepReason
 	}{
-		{"latency far above normal sheds a fifth", state{64, 5500, 1900}, evidence{utilization: 1, samples: 1, latency: 5500, completed: 1}, 51, StepLatency},
+		{"latency far above normal sheds a fifth", known(64, 5500, 1900), evidence{utilization: 1, samples: 1, latency: 5500, completed: 1}, 51, StepLatency},
 		{"used and completed grows by the step", even, with(busy, func(e *evidence) { e.utilization = .7 }), 65, StepGrow},
 		{"just under the upper utilisation holds", even, with(busy, func(e *evidence) { e.utilization = .69 }), 64, StepHold},
 		{"a failure freezes growth", even, with(busy, func(e *evidence) { e.failed = 1 }), 64, StepFrozen},
 		{"nothing completed, no growth", even, with(busy, func(e *evidence) { e.completed = 0 }), 64, StepHold},
-		{"a gradient of exactly the threshold sheds", state{64, 125, 100}, with(busy, func(e *evidence) { e.latency = 125 }), 51, StepLatency},
-		{"just under the threshold does not", state{64, 124, 100}, with(busy, func(e *evidence) { e.latency = 124 }), 65, StepGrow},
-		{"without samples there is no gradient", state{64, 500, 100}, with(busy, func(e *evidence) { e.samples = 0 }), 65, StepGrow},
-		{"critical halves", state{80, 100, 100}, evidence{pressure: Critical}, 40, StepCritical},
-		{"the least limit holds under critical", state{9, 100, 100}, evidence{pressure: Critical}, 8, StepCritical},
-		{"critical that has cut already does not cut twice", state{40, 100, 100}, with(busy, func(e *evidence) { e.pressure, e.cut = Critical, true }), 40, StepHold},
-		{"after a cut nothing grows in the same window", state{40, 100, 100}, with(busy, func(e *evidence) { e.cut = true }), 40, StepHold},
+		{"a gradient of exactly the threshold sheds", known(64, 125, 100), with(busy, func(e *evidence) { e.latency = 125 }), 51, StepLatency},
+		{"just under the threshold does not", known(64, 124, 100), with(busy, func(e *evidence) { e.latency = 124 }), 65, StepGrow},
+		{"without samples there is no gradient", known(64, 500, 100), with(busy, func(e *evidence) { e.samples = 0 }), 65, StepGrow},
+		{"critical halves", known(80, 100, 100), evidence{pressure: Critical}, 40, StepCritical},
+		{"the least limit holds under critical", known(9, 100, 100), evidence{pressure: Critical}, 8, StepCritical},
+		{"critical that has cut already does not cut twice", known(40, 100, 100), with(busy, func(e *evidence) { e.pressure, e.cut = Critical, true }), 40, StepHold},
+		{"after a cut nothing grows in the same window", known(40, 100, 100), with(busy, func(e *evidence) { e.cut = true }), 40, StepHold},
 		{"high pressure sheds a fifth", even, evidence{pressure: High}, 51, StepPressure},
 		{"refusals by the upstream shed a fifth", even, with(busy, func(e *evidence) { e.overloaded = 1 }), 51, StepOverload},
 		{"a stray refusal only freezes", even, with(busy, func(e *evidence) { e.completed, e.overloaded = 99, 1 }), 64, StepFrozen},
-		{"idle and under the initial limit recovers", state{30, 100, 100}, evidence{idle: true}, 31, StepRecover},
-		{"idle at the initial limit stays", even, evidence{idle: true}, 64, StepHold},
+		{"idle and under the initial limit recovers", known(30, 100, 100), evidence{}, 31, StepRecover},
+		{"idle at the initial limit stays", even, evidence{}, 64, StepHold},
 		{"sparse traffic stays, however slow", even, evidence{utilization: .02, samples: 1, latency: 9000, completed: 1}, 64, StepHold},
-		{"sparse traffic does not recover", state{30, 100, 100}, evidence{utilization: .02, samples: 1, latency: 100, completed: 1}, 30, StepHold},
-		{"growth ends at the highest limit", state{1000, 100, 100}, busy, 1000, StepGrow},
+		{"so does hardly used", known(30, 100, 100), evidence{utilization: .02, samples: 1, latency: 100, completed: 1}, 31, StepRecover},
+		{"growth ends at the highest limit", known(1000, 100, 100), busy, 1000, StepGrow},
 	} {
 		got, reason := step(DefaultSettings(), tc.from, tc.e)
 		if got.limit != tc.limit || reason != tc.reason {
@@ -48,12 +48,35 @@ func TestStep(t *testing.T) {
 
 func TestStepFreezesTheLongAverageWhileShedding(t *testing.T) {
 	t.Parallel()
-	st := state{limit: 64, short: 5500, long: 1900}
-	for range 100 {
+	st := known(64, 5500, 1900)
+	for st.limit > 8 {
 		st, _ = step(DefaultSettings(), st, evidence{utilization: 1, samples: 5, latency: 5500, completed: 5})
 	}
-	if st.long != 1900 || st.limit != 8 {
-		t.Errorf("after 100 windows of overload: long %v, limit %d, want 1900 and 8", st.long, st.limit)
+	if st.long != 1900 {
+		t.Errorf("after shedding from 64 to 8: long %v, want 1900", st.long)
+	}
+}
+
+// A slow upstream does not become normal while it is slow, but nor is one that stays slow held down for ever.
+func TestStepAtTheLeastLimit(t *testing.T) {
+	t.Parallel()
+	s := DefaultSettings()
+	for _, tc := range []struct {
+		name    string
+		slower  float64
+		windows int
+		settled func(state) bool
+	}{
+		{"a hundred times slower for 30 minutes keeps the least limit", 100, 1800, func(st state) bool { return st.limit <= 2*s.MinLimit }},
+		{"twice as slow for good is normal after 10 minutes", 2, 600, func(st state) bool { return st.limit > 2*s.MinLimit }},
+	} {
+		st := known(64, 1000, 1000)
+		for range tc.windows {
+			st, _ = step(s, st, evidence{utilization: 1, samples: 5, latency: 1000 * tc.slower, completed: 5})
+		}
+		if !tc.settled(st) {
+			t.Errorf("%s: limit %d, long %.0f", tc.name, st.limit, st.long)
+		}
 	}
 }
 
@@ -90,7 +113,7 @@ func TestStepIsBounded(t *testing.T) {
 			samples:     rapid.IntRange(0, 1000).Draw(t, "samples"), latency: latency.Draw(t, "latency"),
 			completed: rapid.IntRange(0, 1000).Draw(t, "completed"), failed: rapid.IntRange(0, 10).Draw(t, "failed"),
 			overloaded: rapid.IntRange(0, 1000).Draw(t, "overloaded"), pressure: Severity(rapid.IntRange(0, 2).Draw(t, "pressure")),
-			cut: rapid.Bool().Draw(t, "cut"), idle: rapid.Bool().Draw(t, "idle"),
+			cut: rapid.Bool().Draw(t, "cut"), waiting: rapid.Bool().Draw(t, "waiting"),
 		}
 		got, reason := step(s, st, e)
 		low := max(s.MinLimit, scale(st.limit, s.CriticalDecreaseFactor))
@@ -99,4 +122,9 @@ func TestStepIsBounded(t *testing.T) {
 			t.Fatalf("%s: limit %d -> %d, want in %d..%d", reason, st.limit, got.limit, low, high)
 		}
 	})
+}
+
+// known is a state with a limit and averages whose samples do not scatter.
+func known(limit int, short, long float64) state {
+	return state{limit: limit, short: short, long: long, best: long, seen: 100}
 }

@@ -12,14 +12,17 @@ type window struct {
 	samples     int
 	latency     float64 // sum, in nanoseconds
 	latencyCost float64 // sum of the sampled requests' costs
-	completed   int
-	failed      int
-	overloaded  int
+	// Sums of squares and products of the two, for the spread.
+	latency2, latencyXCost, latencyCost2 float64
+	completed                            int
+	failed                               int
+	overloaded                           int
 
 	severity Severity // last observed
 	peak     Severity // worst in this window
 	lastCut  int64    // when critical pressure last lowered the limit
 	everCut  bool
+	shedAt   int64 // requests forwarded before this say nothing about the limit
 
 	utilization float64 // of the last complete window
 	lastReason  StepReason
@@ -33,7 +36,7 @@ func (w *window) cutWithin(t int64, length time.Duration) bool {
 // next starts a window that ends at end; what outlives a window stays.
 func (w *window) next(end int64) {
 	*w = window{
-		end: end, severity: w.severity, peak: w.severity, lastCut: w.lastCut, everCut: w.everCut,
+		end: end, severity: w.severity, peak: w.severity, lastCut: w.lastCut, everCut: w.everCut, shedAt: w.shedAt,
 		utilization: w.utilization, lastReason: w.lastReason,
 	}
 }
@@ -73,9 +76,12 @@ func (c *Controller) rollLocked(now int64) {
 	end := w.end
 	c.accrueLocked(end)
 	before := c.state.limit
-	c.state, w.lastReason = step(c.settings, c.state, w.evidence(c.active.count == 0 && c.waiting.count == 0, c.settings.Window))
+	c.state, w.lastReason = step(c.settings, c.state, w.evidence(c.waiting.count > 0, c.settings.Window))
 	if w.lastReason == StepCritical {
 		w.lastCut, w.everCut = end, true
+	}
+	if w.lastReason.shed() {
+		w.shedAt = end
 	}
 	c.stepped(w.lastReason)
 	if w.capacity > 0 {
@@ -95,12 +101,11 @@ func (c *Controller) quietLocked(n int64) {
 	w := &c.window
 	c.accrueLocked(w.end + (n-1)*int64(c.settings.Window))
 	w.utilization = w.busy / w.capacity
-	idle := c.active.count == 0 && c.waiting.count == 0
 	if w.utilization <= c.settings.UtilizationLow {
 		c.state.short = c.state.long
 	}
-	if idle && w.severity == Normal && c.state.limit < c.settings.InitialLimit {
-		rise := n * int64(min(c.settings.IncreaseStep, c.settings.MaxIncreasePerWindow))
+	if w.utilization <= c.settings.UtilizationLow && c.waiting.count == 0 && w.severity == Normal && c.state.limit < c.settings.InitialLimit {
+		rise := n * int64(c.settings.recovery())
 		c.state.limit = int(min(int64(c.settings.InitialLimit), int64(c.state.limit)+rise))
 		w.lastReason = StepRecover
 		c.stepped(StepRecover)
@@ -108,16 +113,21 @@ func (c *Controller) quietLocked(n int64) {
 	w.next(w.end + n*int64(c.settings.Window))
 }
 
-func (w *window) evidence(idle bool, length time.Duration) evidence {
+func (w *window) evidence(waiting bool, length time.Duration) evidence {
 	e := evidence{
 		samples: w.samples, completed: w.completed, failed: w.failed, overloaded: w.overloaded,
-		pressure: w.peak, cut: w.cutWithin(w.end, length), idle: idle,
+		pressure: w.peak, cut: w.cutWithin(w.end, length), waiting: waiting,
 	}
 	if w.capacity > 0 {
 		e.utilization = w.busy / w.capacity
 	}
 	if w.samples > 0 {
-		e.latency = w.latency / w.latencyCost
+		r := w.latency / w.latencyCost
+		e.latency = r
+		if n := float64(w.samples); n > 1 && w.latency > 0 {
+			residual := w.latency2 - 2*r*w.latencyXCost + r*r*w.latencyCost2
+			e.spread = max(0, residual) / (n - 1) / (w.latency / n * w.latency / n)
+		}
 	}
 	return e
 }
@@ -129,9 +139,17 @@ func (c *Controller) sampleLocked(p *Permit) {
 		return
 	}
 	p.unsampled = true
-	c.window.samples++
-	c.window.latency += float64(max(0, c.now-p.forwarded))
-	c.window.latencyCost += float64(p.cost)
+	if p.forwarded < c.window.shedAt {
+		return
+	}
+	latency, cost := float64(max(0, c.now-p.forwarded)), float64(p.cost)
+	w := &c.window
+	w.samples++
+	w.latency += latency
+	w.latencyCost += cost
+	w.latency2 += latency * latency
+	w.latencyXCost += latency * cost
+	w.latencyCost2 += cost * cost
 }
 
 // learnLocked counts how a request ended. Cancelled clients and refusals of ours teach nothing.
