@@ -88,6 +88,9 @@ func (s *Service) Acquire(ctx context.Context, a Ask, model string) (Lease, *Ref
 	switch r.status {
 	case "ACQUIRED", "REUSED":
 		l := leaseOf(p, r)
+		if r.status == "ACQUIRED" {
+			outlive(ctx, l.Generation, r.now)
+		}
 		if l.validFor <= time.Since(start) { // it took so long that nothing is left of it
 			s.abandon(abandoned{view: v, pool: p, owner: a.Owner, attempt: attempt})
 			return Lease{}, s.refused("acquire", p.name, refuse(ServiceUnavailable))
@@ -102,6 +105,20 @@ func (s *Service) Acquire(ctx context.Context, a Ask, model string) (Lease, *Ref
 		return Lease{}, s.refused("acquire", p.name, refuse(FenceStale))
 	default:
 		return Lease{}, s.refused("acquire", p.name, refuse(ServiceUnavailable))
+	}
+}
+
+// maxOutlive bounds the wait of outlive, for a store whose clock was set back.
+const maxOutlive = 100 * time.Millisecond
+
+// outlive waits, a millisecond as a rule, until the store's clock has passed a generation before anybody sees it. A store
+// that then loses everything begins again at its clock, above every generation that was ever handed out; without the wait,
+// acquires that come faster than one a millisecond would count ahead of the clock.
+func outlive(ctx context.Context, generation, now int64) {
+	ahead := time.Duration(generation+1-now) * time.Millisecond
+	select {
+	case <-time.After(min(ahead, maxOutlive)):
+	case <-ctx.Done(): // the lease is valid all the same
 	}
 }
 
