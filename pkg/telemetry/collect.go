@@ -27,8 +27,8 @@ const (
 // call at any time and from several goroutines.
 type Sources struct {
 	Bytes       func() budget.Snapshot
-	Signals     func() map[string]float64 // pressure signals by name, as last sampled; NaN and absent are unknown
-	Lanes       func() map[string]adaptive.Snapshot
+	Signals     func() map[string]float64           // pressure signals by name, as last sampled; NaN and absent are unknown
+	Lanes       func() map[string]adaptive.Snapshot // without the lanes' own figures
 	Streams     func() int64
 	Config      func() config.ReloadStatus
 	Leases      func() lease.State
