@@ -74,7 +74,7 @@ func refusedBy(v *Verdict) exit {
 func (x *exchange) run() error {
 	first, err := x.inbox.first()
 	if err != nil {
-		return x.conclude(exit{kind: gone, err: err})
+		return normalEnd(err) // it never began: nothing to decide, nothing to count
 	}
 	x.begin(first)
 	if first.Observability {
