@@ -23,22 +23,23 @@ type stub struct {
 	extprocv3.UnimplementedExternalProcessorServer
 
 	mu     sync.Mutex
-	routes []string // route cluster of every exchange, in order
-	open   int      // exchanges now
+	script func(extprocv3.ExternalProcessor_ProcessServer) error // replaces all of the above, when set
+	routes []string                                              // route cluster of every exchange, in order
+	open   int                                                   // exchanges now
 }
 
-func startStub(t *testing.T) (*stub, string) {
+// startProcessor serves a processor and returns its address.
+func startProcessor(t *testing.T, p extprocv3.ExternalProcessorServer) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stub{}
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
-	extprocv3.RegisterExternalProcessorServer(server, s)
+	extprocv3.RegisterExternalProcessorServer(server, p)
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
-	return s, l.Addr().String()
+	return l.Addr().String()
 }
 
 func (s *stub) seen() []string {
@@ -62,6 +63,9 @@ func (s *stub) add(n int) {
 func (s *stub) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 	s.add(1)
 	defer s.add(-1)
+	if s.script != nil {
+		return s.script(stream)
+	}
 	for {
 		in, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
