@@ -117,7 +117,7 @@ func (c *Controller) aloneLocked(cost int) bool {
 
 // passesLocked reports whether a newcomer may go ahead of everyone who waits, in whichever lane. Nobody who waits fits
 // (the last dispatch saw to that), so that capacity they cannot use is at stake, not their turn. A newcomer behind its own
-// lane, behind a reservation, or above the limit has to queue.
+// lane, behind a reservation, above the limit, or far ahead in its share has to queue.
 func (c *Controller) passesLocked(l *lane, cost int) bool {
 	if !c.fitsLocked(cost) {
 		return false
@@ -125,7 +125,17 @@ func (c *Controller) passesLocked(l *lane, cost int) bool {
 	if c.waiting.count == 0 {
 		return true
 	}
-	return l.count == 0 && cost <= c.state.limit && !c.reservedLocked()
+	if l.count > 0 || cost > c.state.limit || c.reservedLocked() {
+		return false
+	}
+	return c.mayPassLocked(max(l.virtual(c.now), c.virtual), c.firstLocked())
+}
+
+// mayPassLocked reports whether a lane at key may go before the lane furthest behind, whose head does not fit. It need not
+// be level with it, or capacity would lie idle, but has to be within what the whole limit does in one service time: a
+// lane deeper in debt would go on living on gaps that the others cannot use.
+func (c *Controller) mayPassLocked(key float64, first *lane) bool {
+	return key <= first.key+float64(c.state.limit)*c.secondsPerCostLocked()
 }
 
 // passOverLocked accounts for a newcomer that goes ahead. Its lane has a right to it when it has had less than the lane
@@ -169,14 +179,19 @@ func (c *Controller) holdLocked(p *Permit) {
 	p.held = true
 	c.held.add(p.cost)
 	l := p.lane
-	key := l.lift(c.now, c.virtual)
-	if c.waiting.count > 0 {
-		c.virtual = max(c.virtual, key)
-	}
+	c.followLocked(l.lift(c.now, c.virtual))
 	l.start(p, c.now, c.secondsPerCostLocked())
 	c.rate += float64(p.cost) * p.perWeight
 	if l.count > 0 {
 		c.order.fix(l, l.virtual(c.now))
+	}
+}
+
+// followLocked moves virtual time on to a lane that is served while others wait: to its key or to that of the lane furthest
+// behind, whichever is less, so that a lane served out of turn does not take the others' arrears away.
+func (c *Controller) followLocked(key float64) {
+	if c.waiting.count > 0 {
+		c.virtual = max(c.virtual, min(key, c.firstLocked().key))
 	}
 }
 

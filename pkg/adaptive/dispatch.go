@@ -34,7 +34,7 @@ func (c *Controller) pickLocked() *Permit {
 	}
 	free := c.state.limit - c.held.cost
 	var p *Permit
-	if l := c.freshLocked(func() *lane { return c.order.firstWithin(free) }); l != nil {
+	if l := c.freshLocked(func() *lane { return c.order.firstWithin(free) }); l != nil && c.mayPassLocked(l.key, first) {
 		p = l.head
 	} else {
 		p = behindHead(first, free)
@@ -141,8 +141,7 @@ func (c *Controller) leaveLocked(p *Permit) {
 
 // grantLocked lets a waiter in.
 func (c *Controller) grantLocked(p *Permit) {
-	// Before it leaves, so that virtual time follows the lane even when it was the last to wait.
-	c.virtual = max(c.virtual, p.lane.virtual(c.now))
+	c.followLocked(p.lane.virtual(c.now)) // before it leaves: it may be the last to wait
 	c.leaveLocked(p)
 	c.holdLocked(p)
 	if p.stage == stageWaiting {
