@@ -1,0 +1,206 @@
+package extproc
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/config"
+	"github.com/headgate/headgate/pkg/lease"
+)
+
+// Owners of the lease tests.
+var (
+	ownerA = "vlo_" + strings.Repeat("A", 43)
+	ownerB = "vlo_" + strings.Repeat("B", 43)
+)
+
+// leased gives the cluster chat a pool of two connections and two managed principals.
+func leased(mode lease.Mode, edit func(*config.Config)) func(*config.Config) {
+	return func(c *config.Config) {
+		c.Clusters["chat"] = config.Cluster{
+			Lanes: adaptive.DefaultSettings(), Lease: lease.ClusterSettings{Mode: mode, Pool: "pool"},
+		}
+		c.Leases.Pools = map[string]lease.PoolSettings{"pool": {Connections: []lease.ConnectionSettings{
+			{ID: "acct-1", Cluster: "one", Models: []string{"*"}}, {ID: "acct-2", Cluster: "two", Models: []string{"*"}},
+		}}}
+		c.Principals = []lease.Principal{
+			{ID: "team-a", KeySHA256: lease.HashKey("key-a"), Scopes: []string{"lease:exclusive"}, Connections: []string{"acct-1", "acct-2"}},
+			{ID: "team-b", KeySHA256: lease.HashKey("key-b"), Scopes: []string{"lease:exclusive"}, Connections: []string{"acct-1", "acct-2"}},
+			{ID: "plain", KeySHA256: lease.HashKey("key-c")},
+		}
+		if edit != nil {
+			edit(c)
+		}
+	}
+}
+
+// acquire takes a lease as the API does.
+func (r *rig) acquire(key, owner string) lease.Lease {
+	r.t.Helper()
+	id, ok := r.leases.IdentifyKey(key)
+	if !ok {
+		r.t.Fatalf("key %s is not known", key)
+	}
+	o, refusal := lease.ParseOwner(owner)
+	if refusal != nil {
+		r.t.Fatalf("owner: %v", refusal)
+	}
+	l, refusal := r.leases.Acquire(context.Background(), lease.Ask{Pool: "pool", Owner: o, Identity: id}, "demo")
+	if refusal != nil {
+		r.t.Fatalf("acquire: %v", refusal.Reason)
+	}
+	return l
+}
+
+// withLease are the headers of a request under a lease.
+func withLease(key, owner, generation string, more ...string) *extprocv3.ProcessingRequest {
+	return rh(early, true, append([]string{
+		":method", "GET", "authorization", "Bearer " + key, "x-omniroute-lease-owner", owner, "x-omniroute-lease-generation", generation,
+	}, more...)...)
+}
+
+func TestFence(t *testing.T) {
+	r := newRig(t, leased(lease.ModeRequired, nil))
+	l := r.acquire("key-a", ownerA)
+	other := r.acquire("key-b", ownerB)
+	generation := strconv.FormatInt(l.Generation, 10)
+	token := r.parents.Issue(adaptive.Parent{Lane: "x", Cluster: "chat", Depth: 1})
+	for _, c := range []struct {
+		name    string
+		request *extprocv3.ProcessingRequest
+		status  int
+		reason  string
+	}{
+		{"no owner", rh(early, true, ":method", "GET", "authorization", "Bearer key-a"), 400, "LEASE_CONTEXT_REQUIRED"},
+		{"owner malformed", withLease("key-a", "vlo_short", generation), 400, "LEASE_CONTEXT_INVALID"},
+		{"generation missing", withLease("key-a", ownerA, ""), 400, "LEASE_CONTEXT_INVALID"},
+		{"generation malformed", withLease("key-a", ownerA, "01"), 400, "LEASE_CONTEXT_INVALID"},
+		{"no lease", withLease("key-a", "vlo_"+strings.Repeat("C", 43), generation), 409, "LEASE_REQUIRED"},
+		{"a later generation", withLease("key-a", ownerA, strconv.FormatInt(l.Generation+1, 10)), 409, "LEASE_FENCE_STALE"},
+		{"another principal", withLease("key-b", ownerA, generation), 409, "LEASE_FENCE_STALE"},
+		{"no principal", withLease("nobody", ownerA, generation), 409, "LEASE_FENCE_STALE"},
+		{"pinned elsewhere", withLease("key-a", ownerA, generation, "x-omniroute-connection", other.Connection), 409, "LEASE_CONNECTION_MISMATCH"},
+		{"fans out", withLease("key-a", ownerA, generation, "x-headgate-parent", token), 409, "LEASE_UNSUPPORTED_ROUTE"},
+	} {
+		s := r.open()
+		s.send(c.request)
+		s.refused(c.status, c.reason)
+		if t.Failed() {
+			t.Fatal(c.name)
+		}
+	}
+
+	s := r.open()
+	s.send(withLease("key-a", ownerA, generation, "x-omniroute-connection", l.Connection))
+	common := s.wants("RH")[0].GetRequestHeaders().GetResponse()
+	set := map[string]string{}
+	for _, h := range common.GetHeaderMutation().GetSetHeaders() {
+		set[h.GetHeader().GetKey()] = string(h.GetHeader().GetRawValue())
+	}
+	if set["x-omniroute-connection"] != l.Connection || set["x-omniroute-lease-generation"] != generation || !common.GetClearRouteCache() {
+		t.Errorf("set %v, route cache cleared %v; want the connection, the generation and true", set, common.GetClearRouteCache())
+	}
+	if removed := common.GetHeaderMutation().GetRemoveHeaders(); len(removed) != 1 || removed[0] != "x-omniroute-lease-owner" {
+		t.Errorf("removed %q, want the owner alone", removed)
+	}
+	s.send(sh("200", true))
+	s.wants("SH")
+	s.finish()
+	s = r.open()
+	s.send(withLease("key-a", ownerA, generation))
+	s.wants("RH") // the end of a response is not the end of the lease
+	s.finish()
+}
+
+// TestRestingConnection: an upstream that answers 429 is left alone, and its lease moves at the next request.
+func TestRestingConnection(t *testing.T) {
+	r := newRig(t, leased(lease.ModeRequired, nil))
+	l := r.acquire("key-a", ownerA)
+	generation := strconv.FormatInt(l.Generation, 10)
+	s := r.open()
+	s.send(withLease("key-a", ownerA, generation))
+	s.wants("RH")
+	s.send(sh("429", true, "retry-after", "60"))
+	s.wants("SH")
+	s.finish()
+	r.server.Close() // the note that it rests is made in the background
+	s = r.open()
+	s.send(withLease("key-a", ownerA, generation))
+	for _, h := range s.wants("RH")[0].GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders() {
+		value := string(h.GetHeader().GetRawValue())
+		if h.GetHeader().GetKey() == "x-omniroute-connection" && value == l.Connection {
+			t.Errorf("sent to the resting connection %s, want the other", value)
+		}
+		if h.GetHeader().GetKey() == "x-omniroute-lease-generation" && value != generation {
+			t.Errorf("generation %s after the move, want the same %s", value, generation)
+		}
+	}
+	s.finish()
+}
+
+// TestManagedMode: unmanaged requests are kept off leased connections, and need no lease.
+func TestManagedMode(t *testing.T) {
+	r := newRig(t, leased(lease.ModeManaged, nil))
+	l := r.acquire("key-a", ownerA)
+	for _, headers := range [][]string{nil, {"authorization", "Bearer key-c"}} {
+		s := r.open()
+		s.send(rh(early, true, append([]string{":method", "GET"}, headers...)...))
+		for _, h := range s.wants("RH")[0].GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders() {
+			if value := string(h.GetHeader().GetRawValue()); h.GetHeader().GetKey() == "x-omniroute-connection" && value == l.Connection {
+				t.Errorf("unmanaged %v sent to the leased connection %s", headers, value)
+			}
+		}
+		s.finish()
+	}
+	s := r.open()
+	s.send(rh(early, true, ":method", "GET", "authorization", "Bearer key-b"))
+	s.refused(400, "LEASE_CONTEXT_REQUIRED")
+	r.acquire("key-b", ownerB)
+	s = r.open()
+	s.send(rh(early, true, ":method", "GET"))
+	status, reason, retry, _ := s.refusal()
+	if status != 429 || reason != "LEASE_CAPACITY_UNAVAILABLE" || retry == "" {
+		t.Errorf("every connection is held: %d %s, retry-after %q; want 429 LEASE_CAPACITY_UNAVAILABLE with one", status, reason, retry)
+	}
+}
+
+// TestLostLease: a lease that is found lost in mid-response ends the stream only where the configuration says so.
+func TestLostLease(t *testing.T) {
+	for _, onLost := range []string{"cut", "keep"} {
+		t.Run(onLost, func(t *testing.T) {
+			r := newRig(t, leased(lease.ModeRequired, func(c *config.Config) {
+				c.Leases.TTL, c.Leases.OnLost = time.Second, onLost
+			}))
+			l := r.acquire("key-a", ownerA)
+			s := r.open()
+			s.send(withLease("key-a", ownerA, strconv.FormatInt(l.Generation, 10)))
+			s.wants("RH")
+			s.send(sh("200", false))
+			s.wants("SH")
+			id, _ := r.leases.IdentifyKey("key-a")
+			owner, _ := lease.ParseOwner(ownerA)
+			if _, refusal := r.leases.Release(context.Background(), lease.Ask{Pool: "pool", Owner: owner, Generation: l.Generation, Identity: id}, lease.OwnerExit); refusal != nil {
+				t.Fatalf("release: %v", refusal.Reason)
+			}
+			ended := make(chan error, 1)
+			go func() { _, err := s.Recv(); ended <- err }()
+			select {
+			case err := <-ended:
+				if onLost == "keep" {
+					t.Errorf("the stream ended with %v, want it kept", err)
+				}
+			case <-time.After(2 * time.Second):
+				if onLost == "cut" {
+					t.Error("the stream lives on 2 s after its lease was lost, want it cut")
+				}
+			}
+			s.cancel()
+		})
+	}
+}
