@@ -73,7 +73,7 @@ func (e *Envoy) start(ctx context.Context, o EnvoyOptions) error {
 	process, err := StartProcess(ProcessOptions{
 		Name: "Envoy", Path: o.Binary, Log: filepath.Join(e.dir, "envoy.log"), Stdout: o.AccessLog,
 		Args: []string{"-c", file, "-l", level, "--concurrency", strconv.Itoa(threads),
-			"--disable-hot-restart", "--admin-address-path", adminFile},
+			"--disable-hot-restart", "--admin-address-path", adminFile, "--file-flush-interval-msec", "100"},
 	})
 	if err != nil {
 		return err
