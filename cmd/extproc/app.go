@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,8 @@ type app struct {
 	lanes   *adaptive.Registry
 	leases  *lease.Service
 	metrics *telemetry.Metrics
+	tracing *telemetry.Tracing
+	board   *admin.Board
 	server  *extproc.Server
 
 	grpc         *grpc.Server
@@ -51,10 +54,10 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.metrics, err = telemetry.NewMetrics(telemetry.MetricsOptions{Version: buildVersion()}); err != nil {
+	if err := a.openTelemetry(); err != nil {
 		return nil, err
 	}
-	if a.leases, err = lease.New(cfg.Leases, cfg.Principals, lease.Options{Log: log}); err != nil {
+	if a.leases, err = lease.New(cfg.Leases, cfg.Principals, lease.Options{Log: log, Observer: a.metrics.LeaseObserver()}); err != nil {
 		return nil, fmt.Errorf("leases: %w", err)
 	}
 	a.monitor = budget.NewMonitor(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio, log)
@@ -69,11 +72,58 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 		Bytes: a.bytes, Pressure: a.monitor.Pressure, Lanes: a.lanes,
 		Parents:  adaptive.NewParentTokens(key, cfg.Fanout.TTL, cfg.Fanout.MaxDepth),
 		Leases:   a.leases,
-		Observer: a.metrics, Log: log,
+		Observer: a.metrics, Log: log, StartSpan: a.tracing.StartSpan(),
 	})
 	a.grpc, a.health = newGRPC(extproc.ServerOptions(cfg))
 	a.server.Register(a.grpc)
+	a.metrics.Observe(a.gauges())
 	return a, nil
+}
+
+// openTelemetry sets metrics and traces up as the OTEL_* environment says, and the status page.
+func (a *app) openTelemetry() error {
+	ctx := context.Background()
+	readers, err := telemetry.OTLPReaders(ctx)
+	if err != nil {
+		return err
+	}
+	if a.metrics, err = telemetry.NewMetrics(telemetry.MetricsOptions{Version: buildVersion(), Readers: readers}); err != nil {
+		return err
+	}
+	if a.tracing, err = telemetry.NewTracing(ctx, buildVersion(), a.log); err != nil {
+		return err
+	}
+	a.board, err = admin.NewBoard(admin.BoardOptions{
+		Health: a.healthDocument,
+		Lanes:  func() map[string]adaptive.Snapshot { return a.lanes.Totals() },
+	})
+	return err
+}
+
+// gauges are what a scrape reads.
+func (a *app) gauges() telemetry.Sources {
+	return telemetry.Sources{
+		Bytes: a.bytes.Snapshot, Signals: a.monitor.Signals, Lanes: a.lanes.Totals, Streams: a.server.Active, Config: a.reloads, Leases: a.leases.State,
+		Connections: a.connections,
+	}
+}
+
+// reloads is the outcome of the last reload; before there is a watcher, of the start.
+func (a *app) reloads() config.ReloadStatus {
+	if w := a.watcher.Load(); w != nil {
+		return w.Status()
+	}
+	return config.ReloadStatus{Hash: a.config.Load().Hash(), LastSuccess: true}
+}
+
+// connections counts the configured connections by lease pool.
+func (a *app) connections() map[string]int {
+	pools := a.config.Load().Leases.Pools
+	n := make(map[string]int, len(pools))
+	for name, p := range pools {
+		n[name] = len(p.Connections)
+	}
+	return n
 }
 
 func laneSettings(cfg *config.Config) func(string) adaptive.Settings {
@@ -106,17 +156,20 @@ func (a *app) adminSources() admin.Sources {
 		Health:  a.healthDocument,
 		Config:  func() ([]byte, error) { return a.config.Load().Redacted() },
 		Metrics: a.metrics.Handler(),
+		Board:   a.board,
 	}
 }
 
 func (a *app) healthDocument() admin.Health {
 	h := admin.Health{
-		Status: "ok", Version: buildVersion(), UptimeSeconds: int64(time.Since(a.began).Seconds()), Time: time.Now().UTC(),
+		Status: "ok", Version: buildVersion(), GoVersion: runtime.Version(), UptimeSeconds: int64(time.Since(a.began).Seconds()), Time: time.Now().UTC(),
 		Exchanges:     admin.Exchanges{InFlight: a.server.Active()},
 		ChatAdmission: a.bytes.Snapshot(), AdaptiveAdmission: a.lanes.Snapshot(),
+		Leases:         admin.NewLeases(a.leases.State(), a.metrics.Pools(), a.connections()),
+		RecentRefusals: a.metrics.Refusals(), Config: a.reloads(),
 	}
-	if w := a.watcher.Load(); w != nil {
-		h.Config = w.Status()
+	if h.Leases.Status != "ok" {
+		h.Status = h.Leases.Status
 	}
 	if !a.ready.Load() {
 		h.Status = "draining"
@@ -148,5 +201,5 @@ func (a *app) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = a.metrics.Shutdown(ctx)
+	_ = errors.Join(a.tracing.Shutdown(ctx), a.metrics.Shutdown(ctx)) // what is lost is telemetry
 }

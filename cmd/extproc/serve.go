@@ -47,6 +47,7 @@ func serve(ctx context.Context, path string, environ []string, stderr io.Writer)
 	defer running.Wait()
 	defer stop()
 	running.Go(func() { a.monitor.Run(background) })
+	running.Go(func() { a.board.Run(background) })
 	running.Go(func() { a.watch(background, path, environ) })
 
 	failed := a.start()
@@ -150,6 +151,7 @@ func (a *app) drain() error {
 		a.grpc.Stop()
 		<-stopped
 	}
+	a.board.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for _, h := range a.http {

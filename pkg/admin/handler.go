@@ -14,6 +14,7 @@ type Sources struct {
 	Health  func() Health          // a fresh document
 	Config  func() ([]byte, error) // the configuration in force as YAML, redacted
 	Metrics http.Handler
+	Board   *Board
 }
 
 // Handler serves the admin endpoints.
@@ -38,6 +39,8 @@ func Handler(s Sources) http.Handler {
 		_, _ = w.Write(yaml)
 	})
 	mux.Handle("GET /metrics", s.Metrics)
+	mux.HandleFunc("GET /{$}", s.Board.servePage)
+	mux.HandleFunc("GET /events", s.Board.serveEvents)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

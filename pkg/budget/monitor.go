@@ -3,6 +3,8 @@ package budget
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -39,6 +41,7 @@ type monitorSettings struct {
 // observation is immutable once stored.
 type observation struct {
 	pressure Pressure
+	sample   sample
 	at       time.Time
 	stale    time.Duration
 }
@@ -95,6 +98,22 @@ func (m *Monitor) Pressure() Pressure {
 		}
 	}
 	return o.pressure
+}
+
+// Signals are the figures of the last sample by signal, for metrics: memory ratios, stalls in percent, and the OOM
+// counters since the cgroup exists. What could not be read is absent.
+func (m *Monitor) Signals() map[string]float64 {
+	o := m.latest.Load()
+	if o == nil {
+		return nil
+	}
+	s := o.sample
+	read := map[string]float64{
+		SignalMemoryRatio: s.memory, SignalMemoryHigh: s.high, SignalPSISome: s.stall.some, SignalPSIFull: s.stall.full,
+		SignalOOM: float64(s.oom), SignalOOMKill: float64(s.oomKills),
+	}
+	maps.DeleteFunc(read, func(_ string, value float64) bool { return math.IsNaN(value) || value < 0 })
+	return read
 }
 
 // Run reads and samples until ctx is done. It is called once.
@@ -171,8 +190,9 @@ func (w *watch) takeSample() {
 	if o := w.m.latest.Load(); o != nil && now.Sub(o.at) > o.stale {
 		w.m.log.Warn("pressure was not sampled for too long", "age", now.Sub(o.at), "limit", o.stale)
 	}
-	pressure := w.state.step(now, w.ceiling.sample(w.pressure.PSI), w.pressure, w.memoryRatio)
-	w.m.latest.Store(&observation{pressure: pressure, at: now, stale: staleAfter(w.pressure.Interval)})
+	sample := w.ceiling.sample(w.pressure.PSI)
+	pressure := w.state.step(now, sample, w.pressure, w.memoryRatio)
+	w.m.latest.Store(&observation{pressure: pressure, sample: sample, at: now, stale: staleAfter(w.pressure.Interval)})
 	w.logChange(pressure)
 	for _, f := range w.onPressure {
 		f(pressure)

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"context"
-	"math"
 	"runtime"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -27,7 +26,7 @@ const (
 // call at any time and from several goroutines.
 type Sources struct {
 	Bytes       func() budget.Snapshot
-	Signals     func() map[string]float64           // pressure signals by name, as last sampled; NaN and absent are unknown
+	Signals     func() map[string]float64           // pressure signals by name, as last sampled; unknown ones are absent
 	Lanes       func() map[string]adaptive.Snapshot // without the lanes' own figures
 	Streams     func() int64
 	Config      func() config.ReloadStatus
@@ -54,9 +53,7 @@ func (m *Metrics) collect(_ context.Context, o metric.Observer) error {
 	}
 	if s.Signals != nil {
 		for signal, value := range s.Signals() {
-			if !math.IsNaN(value) {
-				o.ObserveFloat64(m.budget.signal, value, metric.WithAttributes(attribute.String("signal", signal)))
-			}
+			o.ObserveFloat64(m.budget.signal, value, metric.WithAttributes(attribute.String("signal", signal)))
 		}
 	}
 	if s.Lanes != nil {

@@ -73,7 +73,7 @@ func declare(meter metric.Meter) (*instruments, []metric.Observable, error) {
 			waiting:      d.gauge("headgate.budget.waiting.exchanges", "{exchange}", "Exchanges that wait for bytes of the budget."),
 			waitingBytes: d.gauge("headgate.budget.waiting", "By", "Bytes that exchanges wait for."),
 			severity:     d.gauge("headgate.pressure.severity", "{level}", "Resource pressure: 0 normal, 1 high, 2 critical."),
-			signal:       d.value("headgate.pressure.signal", "", "The pressure signals as last sampled: memory ratios 0 to 1, stalls in percent, growth of OOM counters."),
+			signal:       d.value("headgate.pressure.signal", "", "The pressure signals as last sampled: memory ratios 0 to 1, stalls in percent, OOM counters since the cgroup exists."),
 		},
 		lane: laneInstruments{
 			limit:       d.gauge("headgate.lane.limit", "{cost}", "The adaptive limit, in cost units, by route cluster."),
