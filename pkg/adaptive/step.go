@@ -156,7 +156,8 @@ func (st *state) observe(s Settings, e evidence) {
 func (st *state) learn(s Settings, e evidence) {
 	n := float64(e.samples)
 	alpha := s.LongAlpha * min(1, n/fullSamples)
-	if st.seen < seedSamples {
+	seeding := st.seen < seedSamples
+	if seeding {
 		st.seen += n
 		alpha = max(alpha, n/st.seen)
 	}
@@ -166,7 +167,7 @@ func (st *state) learn(s Settings, e evidence) {
 		st.long += alpha * (e.latency - st.long)
 	}
 	switch {
-	case st.seen < seedSamples:
+	case seeding:
 		st.best = st.long
 	case quiet || st.long < st.best:
 		st.best += bestAlpha * (st.long - st.best)

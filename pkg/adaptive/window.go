@@ -6,7 +6,7 @@ import "time"
 type window struct {
 	end int64 // when it ends
 
-	busy     float64 // integral of min(active cost, limit), in cost-nanoseconds
+	busy     float64 // integral of min(active cost, limit), or of the limit while someone waits, in cost-nanoseconds
 	capacity float64 // integral of the limit
 
 	samples     int
@@ -60,7 +60,11 @@ func (c *Controller) accrueLocked(now int64) {
 		return
 	}
 	d := float64(now - c.now)
-	c.window.busy += d * float64(min(c.active.cost, c.state.limit))
+	used := min(c.active.cost, c.state.limit)
+	if c.waiting.count > 0 {
+		used = c.state.limit // what is free is too small for those who wait
+	}
+	c.window.busy += d * float64(used)
 	c.window.capacity += d * float64(c.state.limit)
 	if c.waiting.count == 0 {
 		c.virtual += d * 1e-9 * c.rate
