@@ -322,6 +322,20 @@ func TestUploadTimeout(t *testing.T) {
 	slow.cancel()
 }
 
+// TestUploadIsTimedFromTheDecision: time that the decision took does not count as a stall.
+func TestUploadIsTimedFromTheDecision(t *testing.T) {
+	r := newRig(t, func(c *config.Config) {
+		c.Bytes.UploadTimeout, c.Decision.UploadIdle = 300*time.Millisecond, 600*time.Millisecond
+	})
+	s := r.open()
+	s.send(rh(early, false, "content-length", fmt.Sprint(mib)))
+	s.wants("RH") // after 600 ms
+	time.Sleep(50 * time.Millisecond)
+	s.send(rb(bytesOf(1000), false))
+	s.wants("RB")
+	s.cancel()
+}
+
 func TestPressureComesBeforeEverything(t *testing.T) {
 	r := newRig(t, nil)
 	r.pressure.Store(&budget.Pressure{Severity: budget.Critical})
