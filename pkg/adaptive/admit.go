@@ -24,9 +24,14 @@ func (c *Controller) acquire(p *Permit, r Request, child bool) State {
 	}
 	now := c.clock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	state := c.acquireLocked(p, r, child, now)
+	c.mu.Unlock()
+	return state
+}
+
+func (c *Controller) acquireLocked(p *Permit, r Request, child bool, now int64) State {
+	*p = Permit{} // the fields in place: a literal would be made elsewhere and copied
 	if c.settings.Mode == Off { // since the look at off
-		*p = Permit{}
 		return Admitted
 	}
 	c.advanceLocked(now)
@@ -34,10 +39,9 @@ func (c *Controller) acquire(p *Permit, r Request, child bool) State {
 	if r.Weight > 0 {
 		l.weight = r.Weight
 	}
-	*p = Permit{
-		c: c, lane: l, cost: clampCost(r.Cost), epoch: c.epoch, forward: r.Forward, forwarded: notForwarded,
-		arrived: c.now, started: c.now,
-	}
+	p.c, p.lane, p.cost, p.epoch = c, l, clampCost(r.Cost), c.epoch
+	p.forward, p.forwarded = r.Forward, notForwarded
+	p.arrived, p.started = c.now, c.now
 	verdict, reason := c.decideLocked(p, r, child)
 	if child {
 		c.countProbeLocked(verdict == Admitted)

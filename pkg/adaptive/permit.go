@@ -129,8 +129,8 @@ func (p *Permit) Forwarded() {
 	}
 	now := c.clock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	p.forwarded = now
+	c.mu.Unlock()
 }
 
 // NoSample says that this exchange's latency means nothing: upgrades, CONNECT, bidirectional streams, and responses
@@ -162,7 +162,11 @@ func (p *Permit) FirstByte() {
 	}
 	now := c.clock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.firstByteLocked(p, now)
+	c.mu.Unlock()
+}
+
+func (c *Controller) firstByteLocked(p *Permit, now int64) {
 	if p.stage != stageActive || p.begun {
 		return
 	}
@@ -184,7 +188,11 @@ func (p *Permit) Done(o Outcome) {
 	}
 	now := c.clock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.doneLocked(p, o, now)
+	c.mu.Unlock()
+}
+
+func (c *Controller) doneLocked(p *Permit, o Outcome, now int64) {
 	switch p.stage {
 	case stageWaiting:
 		c.advanceLocked(now)
