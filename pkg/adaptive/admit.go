@@ -5,6 +5,8 @@ const (
 	passLimit = 2
 	// lookPast is how many waiters behind a head that does not fit are looked at for one that does.
 	lookPast = 16
+	// leastWeight and mostWeight keep accounts finite.
+	leastWeight, mostWeight = 1e-3, 1e6
 )
 
 func clampCost(cost int) int { return min(max(cost, 1), MaxCost) }
@@ -30,14 +32,14 @@ func (c *Controller) acquire(p *Permit, r Request, child bool) State {
 }
 
 func (c *Controller) acquireLocked(p *Permit, r Request, child bool, now int64) State {
-	*p = Permit{} // the fields in place: a literal would be made elsewhere and copied
+	*p = Permit{}               // the fields in place: a literal would be made elsewhere and copied
 	if c.settings.Mode == Off { // since the look at off
 		return Admitted
 	}
 	c.advanceLocked(now)
 	l := c.lanes.get(r.Lane, c.now)
 	if r.Weight > 0 {
-		l.weight = r.Weight
+		l.weight = min(max(r.Weight, leastWeight), mostWeight)
 	}
 	p.c, p.lane, p.cost, p.epoch = c, l, clampCost(r.Cost), c.epoch
 	p.forward, p.forwarded = r.Forward, notForwarded

@@ -54,7 +54,8 @@ const (
 type Request struct {
 	// Lane is the tenant's opaque name; empty is the default lane.
 	Lane string
-	// Weight is the lane's share relative to the others; 0 is 1. The last one seen holds for the whole lane.
+	// Weight is the lane's share relative to the others, brought into 0.001..1000000; 0 is what it was, 1 at first. The last
+	// one seen holds for the whole lane.
 	Weight float64
 	// Cost is the price in cost units; it is brought into 1..1000.
 	Cost int

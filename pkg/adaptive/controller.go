@@ -15,6 +15,8 @@ type Controller struct {
 	off    atomic.Bool // mode is off: requests pass without touching the lock
 	epoch0 time.Time   // what clock counts from
 
+	onStep func(reason StepReason, from, to int) // never changes; nil = nobody listens
+
 	mu       sync.Mutex
 	settings Settings
 	now      int64 // everything below is accounted up to here
@@ -64,12 +66,13 @@ func New(s Settings) (*Controller, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	return newController(s, DefaultMaxLanes), nil
+	return newController(s, DefaultMaxLanes, nil), nil
 }
 
-func newController(s Settings, maxLanes int) *Controller {
+func newController(s Settings, maxLanes int, onStep func(StepReason, int, int)) *Controller {
 	c := &Controller{
 		epoch0:   time.Now(),
+		onStep:   onStep,
 		settings: s,
 		lanes:    lanes{byID: make(map[string]*lane), max: max(1, maxLanes)},
 		counts:   counts{steps: make(map[StepReason]int64)},
@@ -147,8 +150,9 @@ func (c *Controller) Observe(s Severity) {
 	w.peak = max(w.peak, s)
 	if s == Critical && c.settings.Mode != Off && !w.cutWithin(c.now, c.settings.Window) {
 		w.lastCut, w.everCut = c.now, true
-		c.state.limit = max(c.settings.MinLimit, scale(c.state.limit, c.settings.CriticalDecreaseFactor))
-		c.stepped(StepCritical)
+		before := c.state.limit
+		c.state.limit = max(c.settings.MinLimit, scale(before, c.settings.CriticalDecreaseFactor))
+		c.steppedLocked(StepCritical, before)
 	}
 	c.dispatchLocked() // back to normal: an oversized head may go alone now
 }

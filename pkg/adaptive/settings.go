@@ -25,7 +25,7 @@ type Settings struct {
 	Window                   time.Duration `yaml:"window" env:"ADAPTIVE_ADMISSION_WINDOW_MS,ms" min:"1ms" max:"24h" doc:"Adaptation window."`
 	DecreaseFactor           float64       `yaml:"decreaseFactor" doc:"Factor on the limit under high pressure or rising latency; in (0,1)."`
 	CriticalDecreaseFactor   float64       `yaml:"criticalDecreaseFactor" doc:"Factor on the limit under critical pressure; in (0,1), at most decreaseFactor."`
-	IncreaseStep             int           `yaml:"increaseStep" min:"1" max:"104249991" doc:"Step by which the limit grows."`
+	IncreaseStep             int           `yaml:"increaseStep" min:"1" max:"104249991" doc:"Step by which the limit grows in a window; one step more after every eight windows of growth, up to maxIncreasePerWindow."`
 	MaxIncreasePerWindow     int           `yaml:"maxIncreasePerWindow" min:"1" max:"104249991" doc:"Most the limit grows in one window."`
 	ShortAlpha               float64       `yaml:"shortAlpha" doc:"Weight of a new sample in the short latency average; in (0,1], above longAlpha."`
 	LongAlpha                float64       `yaml:"longAlpha" doc:"Weight of a new sample in the long latency average; in (0,1]."`

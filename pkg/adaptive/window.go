@@ -80,14 +80,15 @@ func (c *Controller) rollLocked(now int64) {
 	end := w.end
 	c.accrueLocked(end)
 	before := c.state.limit
-	c.state, w.lastReason = step(c.settings, c.state, w.evidence(c.waiting.count > 0, c.settings.Window))
-	if w.lastReason == StepCritical {
+	var reason StepReason
+	c.state, reason = step(c.settings, c.state, w.evidence(c.waiting.count > 0, c.settings.Window))
+	if reason == StepCritical {
 		w.lastCut, w.everCut = end, true
 	}
-	if w.lastReason.shed() {
+	if reason.shed() {
 		w.shedAt = end
 	}
-	c.stepped(w.lastReason)
+	c.steppedLocked(reason, before)
 	if w.capacity > 0 {
 		w.utilization = w.busy / w.capacity
 	}
@@ -110,9 +111,9 @@ func (c *Controller) quietLocked(n int64) {
 	}
 	if w.utilization <= c.settings.UtilizationLow && c.waiting.count == 0 && w.severity == Normal && c.state.limit < c.settings.InitialLimit {
 		rise := n * int64(c.settings.recovery())
-		c.state.limit = int(min(int64(c.settings.InitialLimit), int64(c.state.limit)+rise))
-		w.lastReason = StepRecover
-		c.stepped(StepRecover)
+		before := c.state.limit
+		c.state.limit = int(min(int64(c.settings.InitialLimit), int64(before)+rise))
+		c.steppedLocked(StepRecover, before)
 	}
 	w.next(w.end + n*int64(c.settings.Window))
 }
@@ -171,8 +172,11 @@ func (c *Controller) learnLocked(p *Permit, o Outcome) {
 	}
 }
 
-// stepped counts a step.
-func (c *Controller) stepped(r StepReason) {
+// steppedLocked counts a step and reports one that moved the limit.
+func (c *Controller) steppedLocked(r StepReason, before int) {
 	c.counts.steps[r]++
 	c.window.lastReason = r
+	if c.onStep != nil && c.state.limit != before {
+		go c.onStep(r, before, c.state.limit) // at most one in a window, and not under the lock
+	}
 }
