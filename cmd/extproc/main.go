@@ -52,6 +52,7 @@ Without a subcommand it serves.`,
 		newEnvoyCommand(&configPath),
 		newHealthCommand(&configPath),
 		newHashKeyCommand(),
+		newTopCommand(&configPath),
 		newVersionCommand(),
 	)
 	return root

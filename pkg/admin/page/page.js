@@ -23,8 +23,8 @@
     if (first < 0) { return "0 s"; }
     return parts.slice(first, first + 2).map(([size, name], i) => {
       const n = Math.floor(i === 0 ? seconds / size : (seconds % parts[first][0]) / size);
-      return n + " " + name;
-    }).join(" ");
+      return n > 0 ? n + " " + name : "";
+    }).join(" ").trim();
   }
   const inBytes = new Set(["inflightBytes", "maxInflightBytes", "queuedBytes", "effectiveCeiling"]);
 
