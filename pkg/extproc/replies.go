@@ -8,7 +8,6 @@ const metadataNamespace = "headgate"
 // reply is an answer that is owed: count times the same one.
 type reply struct {
 	phase wire.Phase
-	last  bool       // answers the end of the request body
 	echo  wire.Frame // hands a chunk back; nil continues
 	count int
 }
@@ -21,23 +20,22 @@ func (r *replies) empty() bool { return len(r.owed) == 0 }
 // push owes the answer to a message. An echo owns the chunk's bytes; the exchange sends it before it takes the next
 // chunk, or withholds it, so that one chunk is kept at the most.
 func (r *replies) push(m *wire.Message, echo bool) {
-	last := m.EndOfStream || m.Phase == wire.RequestTrailers
 	if echo && (m.Phase == wire.RequestBody || m.Phase == wire.ResponseBody) {
 		for _, frame := range wire.Echo(m) {
-			r.owed = append(r.owed, reply{phase: m.Phase, last: last, echo: frame, count: 1})
+			r.owed = append(r.owed, reply{phase: m.Phase, echo: frame, count: 1})
 		}
 		return
 	}
-	if n := len(r.owed); n > 0 && r.owed[n-1].phase == m.Phase && r.owed[n-1].echo == nil && !last && !r.owed[n-1].last {
+	if n := len(r.owed); n > 0 && r.owed[n-1].phase == m.Phase && r.owed[n-1].echo == nil {
 		r.owed[n-1].count++
 		return
 	}
-	r.owed = append(r.owed, reply{phase: m.Phase, last: last, count: 1})
+	r.owed = append(r.owed, reply{phase: m.Phase, count: 1})
 }
 
 // flush sends the answers that may go out by now.
 func (x *exchange) flush() error {
-	for !x.replies.empty() && x.mayAnswer(&x.replies.owed[0]) {
+	for !x.replies.empty() && x.mayAnswer() {
 		next := &x.replies.owed[0]
 		if err := x.send(x.frameOf(next)); err != nil {
 			return err
@@ -54,7 +52,7 @@ func (x *exchange) flush() error {
 
 // mayAnswer is back-pressure: nothing is answered while bytes are owed. Before the decision, a mode that has to answer
 // the headers first lets the body pass up to the chunk that completes the evidence.
-func (x *exchange) mayAnswer(r *reply) bool {
+func (x *exchange) mayAnswer() bool {
 	switch {
 	case x.byteAsk != nil:
 		return false

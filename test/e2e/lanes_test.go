@@ -29,6 +29,7 @@ decision: {maxWait: 30s}
 // TestFairShares: one tenant with 20 connections and four with one each share a limit of 4, which lets one request (cost
 // 4) run at a time. Each quiet tenant gets its fair share, the noisy one the rest, and all of it once they stop.
 func TestFairShares(t *testing.T) {
+	t.Parallel()
 	s := start(t, stack.Options{Overlay: fixedLimit("default", 4)})
 	const service = 200 * time.Millisecond
 	var served [5]atomic.Int64

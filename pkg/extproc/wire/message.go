@@ -71,13 +71,9 @@ func (m *Message) Free() {
 	if m.loan == nil {
 		return
 	}
+	m.loan.Free()
 	clear(m.body)
-	m.body, m.loan = m.body[:0], freed(m.loan)
-}
-
-func freed(loan mem.BufferSlice) mem.BufferSlice {
-	loan.Free()
-	return nil
+	m.body, m.loan = m.body[:0], nil
 }
 
 // reset makes the message ready for the next decoding and keeps its buffers.
