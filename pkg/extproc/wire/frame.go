@@ -120,27 +120,63 @@ type Value struct {
 	Number float64
 }
 
-// WithMetadata returns the frame with dynamic metadata in a namespace. The frame itself is not changed.
+// WithMetadata returns the frame with dynamic metadata in a namespace: a google.protobuf.Struct with one field, whose
+// value is the struct of the values. The frame itself is not changed. Sizes are computed first, so that the whole is
+// written once.
 func (f Frame) WithMetadata(namespace string, values []Value) Frame {
-	var inner []byte
-	for _, v := range values {
-		inner = appendMessage(inner, 1, structEntry(v.Key, v.encode()))
+	fields := 0
+	for i := range values {
+		fields += sizeMessage(values[i].sizeEntry())
 	}
-	outer := appendMessage(nil, 1, structEntry(namespace, appendMessage(nil, 5, inner)))
-	out := make(Frame, 0, len(f)+len(outer)+4)
-	return appendMessage(append(out, f...), 8, outer)
+	value := sizeMessage(fields)
+	entry := sizeMessage(len(namespace)) + sizeMessage(value)
+	structure := sizeMessage(entry)
+
+	out := make(Frame, 0, len(f)+sizeMessage(structure))
+	out = append(out, f...)
+	out = appendHead(out, 8, structure)
+	out = appendHead(out, 1, entry)
+	out = appendText(out, 1, namespace)
+	out = appendHead(out, 2, value)
+	out = appendHead(out, 5, fields)
+	for i := range values {
+		out = values[i].appendEntry(out)
+	}
+	return out
 }
 
-func (v Value) encode() []byte {
+// sizeValue is the size of the google.protobuf.Value: a string_value, or a number_value.
+func (v *Value) sizeValue() int {
 	if v.Text != "" {
-		return appendMessage(nil, 3, []byte(v.Text))
+		return sizeMessage(len(v.Text))
 	}
-	b := protowire.AppendTag(nil, 2, protowire.Fixed64Type)
-	return protowire.AppendFixed64(b, math.Float64bits(v.Number))
+	return 1 + 8
 }
 
-func structEntry(key string, value []byte) []byte {
-	return appendMessage(appendMessage(nil, 1, []byte(key)), 2, value)
+func (v *Value) sizeEntry() int { return sizeMessage(len(v.Key)) + sizeMessage(v.sizeValue()) }
+
+func (v *Value) appendEntry(dst []byte) []byte {
+	dst = appendHead(dst, 1, v.sizeEntry())
+	dst = appendText(dst, 1, v.Key)
+	dst = appendHead(dst, 2, v.sizeValue())
+	if v.Text != "" {
+		return appendText(dst, 3, v.Text)
+	}
+	dst = protowire.AppendTag(dst, 2, protowire.Fixed64Type)
+	return protowire.AppendFixed64(dst, math.Float64bits(v.Number))
+}
+
+// sizeMessage is the size of a length-delimited field of n bytes whose number is below 16.
+func sizeMessage(n int) int { return 1 + protowire.SizeBytes(n) }
+
+// appendHead begins a length-delimited field of n bytes.
+func appendHead(dst []byte, number protowire.Number, n int) []byte {
+	dst = protowire.AppendTag(dst, number, protowire.BytesType)
+	return protowire.AppendVarint(dst, uint64(n)) //nolint:gosec // a length
+}
+
+func appendText(dst []byte, number protowire.Number, text string) []byte {
+	return append(appendHead(dst, number, len(text)), text...)
 }
 
 func appendMessage(dst []byte, number protowire.Number, message []byte) []byte {

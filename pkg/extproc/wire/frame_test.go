@@ -107,3 +107,10 @@ func TestImmediate(t *testing.T) {
 		t.Errorf("immediate response %v, want 413, grpc 8, one header in raw_value", got)
 	}
 }
+
+func TestMetadataIsWrittenOnce(t *testing.T) {
+	values := []Value{{Key: "decision", Text: "admitted"}, {Key: "bytes", Number: 12}, {Key: "lane", Text: "lane_0123456789abcdef"}}
+	if n := testing.AllocsPerRun(100, func() { Continue(RequestHeaders).WithMetadata("headgate", values) }); n != 1 {
+		t.Errorf("%v allocations, want 1", n)
+	}
+}
