@@ -47,41 +47,49 @@ func (s *Service) Check(ctx context.Context, a FenceAsk) (Fence, *Refusal) {
 	}
 	principal := principalID(a.Identity.Principal)
 	asked := time.Now()
-	r, err := v.store.call(ctx, p.name, v.store.scripts.check, []string{p.keys.owner(a.Owner), p.keys.pool},
-		string(a.Owner), a.Generation, principal)
+	found, err := v.lookUp(ctx, p, a.Owner, a.Generation, principal)
 	if err != nil {
 		return s.unchecked("check", v, p, err)
 	}
-	switch r.status {
+	switch found.status {
 	case "NONE":
 		return Fence{}, s.refused("check", p.name, refuse(LeaseRequired))
 	case "STALE":
 		return Fence{}, s.refused("check", p.name, refuse(FenceStale))
 	}
-	f := newFence(v, p, a, principal, asked, r)
-	if a.Pin != "" && a.Pin != f.Connection {
+	l := found.lease(p)
+	if a.Pin != "" && a.Pin != l.Connection {
 		return Fence{}, s.refused("check", p.name, refuse(ConnectionMismatch))
 	}
-	why := p.eligible(a.Identity, a.Model, f.Connection)
-	if why == "" && r.status == "RESTING" {
+	why := p.eligible(a.Identity, a.Model, l.Connection)
+	if why == "" && found.status == "RESTING" {
 		why = HealthOrCooldown
 		if a.Pin != "" { // the client wants this one and no other: it can only wait
-			return Fence{}, s.refused("check", p.name, refuseFor(EligibilityUnavailable, r.until(5), 0))
+			rest := time.Duration(found.rests-found.now) * time.Millisecond
+			return Fence{}, s.refused("check", p.name, refuseFor(EligibilityUnavailable, rest, 0))
 		}
 	}
 	if why != "" {
 		return s.moveAway(ctx, v, p, a, why)
 	}
-	s.observer.answer("check", p.name, r.status)
-	return f, nil
+	s.observer.answer("check", p.name, found.status)
+	return newFence(v, p, a, principal, asked, l), nil
 }
 
-func newFence(v *view, p *pool, a FenceAsk, principal string, asked time.Time, r reply) Fence {
-	l := leaseOf(p, r)
+// lookUp reads and judges a lease.
+func (v *view) lookUp(ctx context.Context, p *pool, o Owner, generation int64, principal string) (judged, error) {
+	answer, err := v.store.read(ctx, p.name, v.store.scripts.check, []string{p.keys.owner(o), p.keys.pool})
+	if err != nil {
+		return judged{}, err
+	}
+	return judge(answer, o, generation, principal)
+}
+
+func newFence(v *view, p *pool, a FenceAsk, principal string, asked time.Time, l Lease) Fence {
+	held := l.ExpiresAt.Add(-l.validFor).Sub(l.AcquiredAt)
 	return Fence{
 		Pool: p.name, Connection: l.Connection, Cluster: p.byID[l.Connection].Cluster, Generation: l.Generation,
-		owner: a.Owner, principal: principal, asked: asked, validFor: l.validFor,
-		holdLeft: v.settings.MaxHold - time.Duration(r.now-r.int(2))*time.Millisecond,
+		owner: a.Owner, principal: principal, asked: asked, validFor: l.validFor, holdLeft: v.settings.MaxHold - held,
 	}
 }
 
@@ -106,7 +114,7 @@ func (s *Service) moveAway(ctx context.Context, v *view, p *pool, a FenceAsk, wh
 		}
 		return Fence{}, s.refused("check", p.name, refuseFor(EligibilityUnavailable, r.until(1), 0))
 	}
-	f := newFence(v, p, a, principalID(a.Identity.Principal), asked, r)
+	f := newFence(v, p, a, principalID(a.Identity.Principal), asked, leaseOf(p, r))
 	f.Moved = r.status == "MOVED"
 	if a.Pin != "" && a.Pin != f.Connection {
 		return Fence{}, s.refused("check", p.name, refuse(ConnectionMismatch))
@@ -143,31 +151,33 @@ func (s *Service) Unmanaged(ctx context.Context, a UnmanagedAsk) (Fence, *Refusa
 	if refusal != nil {
 		return Fence{}, s.refused("unmanaged", "", refusal)
 	}
-	var args []any
+	var candidates []string
+	var fields []any
 	for _, c := range p.candidates(Identity{}, a.Model) {
 		if a.Pin == "" || a.Pin == c {
-			args = append(args, c)
+			candidates = append(candidates, c)
+			fields = append(fields, "c:"+c, "r:"+c)
 		}
 	}
-	if len(args) == 0 {
+	if len(candidates) == 0 {
 		return Fence{}, s.refused("unmanaged", p.name, refuse(NoEligibleConnection))
 	}
-	r, err := v.store.call(ctx, p.name, v.store.scripts.free, []string{p.keys.pool}, args...)
+	answer, err := v.store.read(ctx, p.name, v.store.scripts.free, []string{p.keys.pool}, fields...)
 	if err != nil {
 		return s.unchecked("unmanaged", v, p, err)
 	}
-	switch r.status {
-	case "FREE":
-		s.observer.answer("unmanaged", p.name, r.status)
-		return Fence{Pool: p.name, Connection: r.text(0), Cluster: p.byID[r.text(0)].Cluster}, nil
-	case "CAPACITY":
-		if a.Pin != "" {
-			return Fence{}, s.refused("unmanaged", p.name, refuse(ConnectionMismatch))
-		}
-		return Fence{}, s.refused("unmanaged", p.name, refuseFor(CapacityUnavailable, r.until(1), int(r.int(0))))
-	default:
-		return Fence{}, s.refused("unmanaged", p.name, refuseFor(EligibilityUnavailable, r.until(1), 0))
+	connection, refusal, err := free(answer, candidates)
+	if err != nil {
+		return s.unchecked("unmanaged", v, p, err)
 	}
+	if refusal != nil {
+		if a.Pin != "" && refusal.Reason == CapacityUnavailable {
+			refusal = refuse(ConnectionMismatch)
+		}
+		return Fence{}, s.refused("unmanaged", p.name, refusal)
+	}
+	s.observer.answer("unmanaged", p.name, "FREE")
+	return Fence{Pool: p.name, Connection: connection, Cluster: p.byID[connection].Cluster}, nil
 }
 
 // maxRest bounds what an upstream can ask for.

@@ -160,10 +160,19 @@ func (s *Service) Release(ctx context.Context, a Ask, reason EndReason) (Lease, 
 // Status returns the live lease, its connection included. Every mismatch is LEASE_FENCE_STALE.
 func (s *Service) Status(ctx context.Context, a Ask) (Lease, *Refusal) {
 	v := s.view()
-	return s.act(ctx, v, "status", a, func(p *pool) (*script, []string, []any) {
-		return v.store.scripts.check, []string{p.keys.owner(a.Owner), p.keys.pool},
-			[]any{string(a.Owner), a.Generation, principalID(a.Identity.Principal)}
-	})
+	p, refusal := v.pool(a.Pool)
+	if refusal != nil {
+		return Lease{}, s.refused("status", "", refusal)
+	}
+	found, err := v.lookUp(ctx, p, a.Owner, a.Generation, principalID(a.Identity.Principal))
+	if err != nil {
+		return Lease{}, s.unavailable("status", p.name, err)
+	}
+	if found.status == "NONE" || found.status == "STALE" {
+		return Lease{}, s.refused("status", p.name, refuse(FenceStale))
+	}
+	s.observer.answer("status", p.name, found.status)
+	return found.lease(p), nil
 }
 
 // Invalidate ends a lease whoever its principal is: the generation must be exact, a.Identity is not looked at.

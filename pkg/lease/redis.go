@@ -83,8 +83,9 @@ func clientOptions(s RedisSettings) (*redis.UniversalOptions, error) {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		// Without it go-redis reads on until ReadTimeout, whatever the caller's deadline.
 		ContextTimeoutEnabled: true,
-		// Bounds for what runs without a caller, such as reloading the Cluster's topology; calls have deadlines of their own.
-		ReadTimeout: 4 * s.CallTimeout, WriteTimeout: 4 * s.CallTimeout,
+		// Bounds for what runs without a caller, such as reloading the Cluster's topology; calls have deadlines of their own,
+		// which these must not undercut.
+		ReadTimeout: max(abandonTimeout, 4*s.CallTimeout), WriteTimeout: max(abandonTimeout, 4*s.CallTimeout),
 		DialTimeout: s.DialTimeout, DialerRetries: 1,
 		PoolSize: s.PoolSize, MaxActiveConns: s.PoolSize, PoolTimeout: s.CallTimeout,
 		// Everything that is sent is idempotent.

@@ -11,7 +11,7 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// scripts are the compiled-in Lua scripts; each is the common part and one file.
+// scripts are the compiled-in Lua scripts; each is the common part and one file, but those that run for every request.
 type scripts struct {
 	check, acquire, renew, release, invalidate, transition, abandon, rest, free, sweep, list *script
 }
@@ -32,6 +32,9 @@ func loadScripts() (*scripts, error) {
 		if readErr != nil {
 			err = fmt.Errorf("embedded script: %w", readErr)
 			return nil
+		}
+		if name == "check" || name == "free" {
+			return &script{name: name, Script: redis.NewScript(string(body))}
 		}
 		return &script{name: name, Script: redis.NewScript(string(common) + "\n" + string(body))}
 	}
@@ -62,7 +65,7 @@ type reply struct {
 	rest   []any
 }
 
-// parseReply reads what every script returns. An answer of another shape is an error of the store.
+// parseReply reads what every script with the common part returns. An answer of another shape is an error of the store.
 func parseReply(v any) (reply, error) {
 	all, ok := v.([]any)
 	if !ok || len(all) < 2 {

@@ -48,13 +48,22 @@ type breaker struct {
 // call runs a script for a pool. Errors wrap errUnavailable, or the caller's context error when it was the caller who
 // gave up.
 func (s *store) call(ctx context.Context, pool string, sc *script, keys []string, args ...any) (reply, error) {
+	v, err := s.read(ctx, pool, sc, keys, args...)
+	if err != nil {
+		return reply{}, err
+	}
+	return parseReply(v)
+}
+
+// read is call for a script whose answer has a shape of its own.
+func (s *store) read(ctx context.Context, pool string, sc *script, keys []string, args ...any) (any, error) {
 	return s.guard(ctx, pool, sc.name, s.timeout, func(ctx context.Context) (any, error) {
 		return sc.Run(ctx, s.client, keys, args...).Result()
 	})
 }
 
 // guard runs f under the pool's breaker and a deadline, and counts it.
-func (s *store) guard(ctx context.Context, pool, name string, timeout time.Duration, f func(context.Context) (any, error)) (reply, error) {
+func (s *store) guard(ctx context.Context, pool, name string, timeout time.Duration, f func(context.Context) (any, error)) (any, error) {
 	b := s.breaker(pool)
 	start := time.Now()
 	v, err := b.Execute(func() (any, error) {
@@ -69,9 +78,9 @@ func (s *store) guard(ctx context.Context, pool, name string, timeout time.Durat
 	})
 	s.observer.call(name, time.Since(start), err)
 	if err != nil {
-		return reply{}, failed(name, err)
+		return nil, failed(name, err)
 	}
-	return parseReply(v)
+	return v, nil
 }
 
 // callerGone marks a call that its caller ended: it says nothing about the store.
@@ -137,7 +146,7 @@ func (s *store) callConfirmed(ctx context.Context, pool string, sc *script, keys
 		r, err = s.call(ctx, pool, sc, keys, args...)
 		return r, true, err
 	}
-	r, err = s.guard(ctx, pool, sc.name, 2*s.timeout, func(ctx context.Context) (any, error) {
+	v, err := s.guard(ctx, pool, sc.name, 2*s.timeout, func(ctx context.Context) (any, error) {
 		node, err := s.node(ctx, keys[0])
 		if err != nil {
 			return nil, err
@@ -146,6 +155,10 @@ func (s *store) callConfirmed(ctx context.Context, pool string, sc *script, keys
 		confirmed = n >= int64(s.replicas)
 		return v, err
 	})
+	if err != nil {
+		return reply{}, false, err
+	}
+	r, err = parseReply(v)
 	return r, confirmed, err
 }
 

@@ -1,7 +1,7 @@
--- Put in front of every script of this folder.
+-- Put in front of every script of this folder but check.lua and free.lua.
 --
 -- Records, all text, fields separated by one blank:
---   owner key         generation principal connection acquired renewed expires attempt
+--   owner key         connection generation principal acquired renewed expires attempt
 --   pool, c:<conn>    owner generation principal acquired renewed expires
 --   pool, r:<conn>    until
 --   pool, gen         the last generation given in this pool
@@ -31,13 +31,6 @@ local function wrong_type(v)
   error(v.err)
 end
 
--- Fails where writes fail: on a replica, and on a primary that lost its replicas and is told to stop then
--- (min-replicas-to-write). Their leases may be out of date. Deletes a field that never exists, so nothing changes and
--- nothing is replicated.
-local function writable(pool_key)
-  if wrong_type(redis.pcall('HDEL', pool_key, '-')) then redis.call('DEL', pool_key) end
-end
-
 local function get(key)
   local v = redis.pcall('GET', key)
   if wrong_type(v) or not v then return nil end
@@ -65,8 +58,8 @@ end
 -- What the owner key says, live or not.
 local function parse_lease(v)
   if not v then return nil end
-  local gen, principal, conn, acquired, renewed, expires, attempt =
-    string.match(v, '^(%d+) (%S+) (%S+) (%d+) (%d+) (%d+) (%S+)$')
+  local conn, gen, principal, acquired, renewed, expires, attempt =
+    string.match(v, '^(%S+) (%d+) (%S+) (%d+) (%d+) (%d+) (%S+)$')
   if not gen then return nil end
   return {gen = gen, principal = principal, conn = conn, acquired = tonumber(acquired),
           renewed = tonumber(renewed), expires = tonumber(expires), attempt = attempt}
@@ -93,7 +86,7 @@ local function store_lease(owner_key, pool_key, owner, l, now, grace)
     {owner, l.gen, l.principal, int(l.acquired), int(l.renewed), int(l.expires)}, ' '))
   redis.call('PEXPIRE', pool_key, int(POOL_TTL))
   redis.call('SET', owner_key, table.concat(
-    {l.gen, l.principal, l.conn, int(l.acquired), int(l.renewed), int(l.expires), l.attempt}, ' '),
+    {l.conn, l.gen, l.principal, int(l.acquired), int(l.renewed), int(l.expires), l.attempt}, ' '),
     'PX', int(l.expires - now + grace))
 end
 

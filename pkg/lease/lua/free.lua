@@ -1,23 +1,12 @@
--- The first connection that no live lease holds and that does not rest. Changes nothing.
--- KEYS pool   ARGV connection...
-local now = now_ms()
-writable(KEYS[1])
-local names = {}
-for i = 1, #ARGV do
-  names[#names + 1] = 'c:' .. ARGV[i]
-  names[#names + 1] = 'r:' .. ARGV[i]
+-- Reads who holds connections and how long they rest, for a request without a lease; see check.lua.
+-- KEYS pool   ARGV field...   (c:<conn> and r:<conn> in turns)
+local t = redis.call('TIME')
+local w = redis.pcall('HDEL', KEYS[1], '-')
+if type(w) == 'table' then
+  if string.find(w.err, 'WRONGTYPE', 1, true) then return t end
+  return w
 end
-local f = pool_fields(KEYS[1], unpack(names))
-local eligible, soonest, awake = 0, nil, nil
-for i = 1, #ARGV do
-  local h, rests = parse_holder(f[2 * i - 1]), tonumber(f[2 * i] or '') or 0
-  if rests > now then
-    if not awake or rests < awake then awake = rests end
-  else
-    eligible = eligible + 1
-    if not h or h.expires <= now then return {'FREE', int(now), ARGV[i]} end
-    if not soonest or h.expires < soonest then soonest = h.expires end
-  end
-end
-if eligible > 0 then return {'CAPACITY', int(now), int(eligible), int(soonest)} end
-return {'ELIGIBILITY', int(now), '0', int(awake or now)}
+local f = redis.call('HMGET', KEYS[1], unpack(ARGV))
+f[#f + 1] = t[1]
+f[#f + 1] = t[2]
+return f

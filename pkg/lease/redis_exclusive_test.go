@@ -1,0 +1,365 @@
+package lease_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/stack"
+	"github.com/headgate/headgate/pkg/lease"
+)
+
+// TestFiftyOwnersOneConnection: two sidecars, 50 acquires at once for one connection, 100 rounds, one winner each.
+func TestFiftyOwnersOneConnection(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	s := onRedis(settings("acct-1"), server.Addr)
+	sidecars := []*lease.Service{newService(t, s), newService(t, s)}
+	ctx := within(t, time.Minute)
+	last := int64(0)
+	for round := range 100 {
+		var won atomic.Int64
+		var winner atomic.Pointer[lease.Lease]
+		var who atomic.Int64
+		var wg sync.WaitGroup
+		for n := range 50 {
+			wg.Go(func() {
+				l, r := sidecars[n%2].Acquire(ctx, ask(t, sidecars[n%2], n, teamA, 0), "m")
+				switch reason(r) {
+				case "":
+					won.Add(1)
+					winner.Store(&l)
+					who.Store(int64(n))
+				case lease.CapacityUnavailable:
+				default:
+					t.Errorf("round %d, owner %d: %s", round, n, r.Reason)
+				}
+			})
+		}
+		wg.Wait()
+		if won.Load() != 1 {
+			t.Fatalf("round %d: %d of 50 owners have the one connection, want 1", round, won.Load())
+		}
+		l := winner.Load()
+		if l.Generation <= last {
+			t.Fatalf("round %d: generation %d after %d", round, l.Generation, last)
+		}
+		last = l.Generation
+		if _, r := sidecars[round%2].Release(ctx, ask(t, sidecars[0], int(who.Load()), teamA, l.Generation), lease.OwnerExit); r != nil {
+			t.Fatalf("round %d: release: %s", round, r.Reason)
+		}
+	}
+}
+
+// rivals are owners on two sidecars that fight for two connections while the store is disturbed, and the referee.
+//
+// The referee holds them to what a fencing token promises. Once a generation was seen to be valid for a connection, no
+// smaller one is valid for it in a check that begins later; and every new generation is larger than all that were handed
+// out before its acquire began. Two live owners of one connection would break the first.
+type rivals struct {
+	t        *testing.T
+	sidecars []*lease.Service
+	top      map[string]*atomic.Int64 // highest generation seen valid, by connection
+	highest  atomic.Int64             // highest handed out
+	acquired atomic.Int64
+	checked  atomic.Int64
+	refused  atomic.Int64
+}
+
+func newRivals(t *testing.T, sidecars ...*lease.Service) *rivals {
+	return &rivals{t: t, sidecars: sidecars, top: map[string]*atomic.Int64{"acct-1": {}, "acct-2": {}}}
+}
+
+func raise(to *atomic.Int64, n int64) {
+	for {
+		old := to.Load()
+		if old >= n || to.CompareAndSwap(old, n) {
+			return
+		}
+	}
+}
+
+// fight lets n owners acquire, check and release until ctx ends.
+func (r *rivals) fight(ctx context.Context, n int) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 1))
+			for ctx.Err() == nil {
+				r.once(i, random)
+				time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (r *rivals) once(n int, random *rand.Rand) {
+	ctx := context.Background()
+	svc := r.sidecars[random.IntN(len(r.sidecars))]
+	before := r.highest.Load()
+	l, refusal := svc.Acquire(ctx, ask(r.t, svc, n, teamA, 0), "m")
+	if refusal != nil {
+		r.refused.Add(1)
+		return
+	}
+	r.acquired.Add(1)
+	if l.Outcome == "ACQUIRED" && l.Generation <= before {
+		r.t.Errorf("owner %d acquired generation %d, %d was handed out before", n, l.Generation, before)
+	}
+	raise(&r.highest, l.Generation)
+	for range random.IntN(6) {
+		svc = r.sidecars[random.IntN(len(r.sidecars))]
+		top := map[string]int64{}
+		for c, g := range r.top {
+			top[c] = g.Load()
+		}
+		f, refusal := svc.Check(ctx, fence(r.t, svc, n, teamA, l.Generation))
+		if refusal != nil {
+			continue
+		}
+		r.checked.Add(1)
+		if f.Generation < top[f.Connection] {
+			r.t.Errorf("owner %d: generation %d is valid for %s after %d was: two live owners", n, f.Generation, f.Connection, top[f.Connection])
+		}
+		raise(r.top[f.Connection], f.Generation)
+	}
+	if random.IntN(10) > 0 { // some leave their lease to expire
+		_, _ = svc.Release(ctx, ask(r.t, svc, n, teamA, l.Generation), lease.OwnerExit) // may be lost, then it expires
+	}
+}
+
+// report fails when too little happened for the test to mean anything.
+func (r *rivals) report(minimum int64) {
+	r.t.Logf("%d acquired, %d checks valid, %d refused", r.acquired.Load(), r.checked.Load(), r.refused.Load())
+	if r.acquired.Load() < minimum || r.checked.Load() < minimum {
+		r.t.Errorf("%d leases and %d valid checks, want at least %d", r.acquired.Load(), r.checked.Load(), minimum)
+	}
+}
+
+// disturbed makes two sidecars with short leases and calls, each behind a relay.
+func disturbed(t *testing.T, target string) ([]*lease.Service, []*stack.Relay) {
+	t.Helper()
+	var sidecars []*lease.Service
+	var relays []*stack.Relay
+	for range 2 {
+		relay := startRelay(t, target)
+		s := onRedis(settings("acct-1", "acct-2"), relay.Addr)
+		s.Store.Redis.CallTimeout = 150 * time.Millisecond
+		svc := newService(t, s)
+		svc.SetTTL(250 * time.Millisecond)
+		sidecars, relays = append(sidecars, svc), append(relays, relay)
+	}
+	return sidecars, relays
+}
+
+func TestNeverTwoOwnersWhateverHappensToTheStore(t *testing.T) {
+	t.Parallel()
+	for name, disturb := range map[string]func(ctx context.Context, server *stack.Redis, relays []*stack.Relay) error{
+		"scripts are flushed": func(ctx context.Context, server *stack.Redis, _ []*stack.Relay) error {
+			_, err := server.Do(ctx, "SCRIPT", "FLUSH")
+			return err
+		},
+		"everything is flushed": func(ctx context.Context, server *stack.Redis, _ []*stack.Relay) error {
+			_, err := server.Do(ctx, "FLUSHALL")
+			return err
+		},
+		"replies are dropped": func(_ context.Context, _ *stack.Redis, relays []*stack.Relay) error {
+			relays[0].DropReplies(true)
+			time.Sleep(100 * time.Millisecond)
+			relays[0].DropReplies(false)
+			relays[0].Cut()
+			return nil
+		},
+		"replies are delayed by 2 s": func(_ context.Context, _ *stack.Redis, relays []*stack.Relay) error {
+			relays[0].DelayReplies(2 * time.Second)
+			time.Sleep(200 * time.Millisecond)
+			relays[0].DelayReplies(0)
+			return nil
+		},
+		"requests arrive late": func(_ context.Context, _ *stack.Redis, relays []*stack.Relay) error {
+			relays[1].DelayRequests(400 * time.Millisecond)
+			time.Sleep(200 * time.Millisecond)
+			relays[1].DelayRequests(0)
+			return nil
+		},
+		"connections are cut": func(_ context.Context, _ *stack.Redis, relays []*stack.Relay) error {
+			relays[0].Cut()
+			relays[1].Cut()
+			return nil
+		},
+		"the server is killed": func(ctx context.Context, server *stack.Redis, _ []*stack.Relay) error {
+			server.Kill()
+			return server.Restart(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := startRedis(t)
+			sidecars, relays := disturbed(t, server.Addr)
+			r := newRivals(t, sidecars...)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			var fighting sync.WaitGroup
+			fighting.Go(func() { r.fight(ctx, 8) })
+			for ctx.Err() == nil {
+				if err := disturb(within(t, 30*time.Second), server, relays); err != nil {
+					t.Errorf("disturb: %v", err)
+					cancel()
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(400 * time.Millisecond):
+				}
+			}
+			fighting.Wait()
+			r.report(20)
+			noImmortals(t, server)
+		})
+	}
+}
+
+// noImmortals fails when a key has no time to live.
+func noImmortals(t *testing.T, server *stack.Redis) {
+	t.Helper()
+	ctx := within(t, 10*time.Second)
+	keys := 0
+	for i := server.Client().Scan(ctx, 0, "*", 1000).Iterator(); i.Next(ctx); {
+		keys++
+		if ttl, err := server.Client().PTTL(ctx, i.Val()).Result(); err != nil || ttl == -1 {
+			t.Errorf("key %s has no time to live (%v, %v)", i.Val(), ttl, err)
+		}
+	}
+	if keys == 0 {
+		t.Error("there are no keys to look at")
+	}
+}
+
+func TestNeverTwoOwnersOverResharding(t *testing.T) {
+	t.Parallel()
+	ctx := within(t, time.Minute)
+	cluster, err := stack.StartRedisCluster(ctx, 3, stack.RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Stop)
+	s := onRedis(settings("acct-1", "acct-2"), cluster.Nodes[0].Addr)
+	s.Store.Redis.Kind = "cluster"
+	s.Store.Redis.CallTimeout = 300 * time.Millisecond
+	sidecars := []*lease.Service{newService(t, s), newService(t, s)}
+	for _, svc := range sidecars {
+		svc.SetTTL(500 * time.Millisecond)
+	}
+	_, _, key, _ := sidecars[0].StoreKeys(pool, owner(t, 0))
+	slot, err := cluster.Slot(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRivals(t, sidecars...)
+	fight, stop := context.WithTimeout(ctx, 6*time.Second)
+	defer stop()
+	var fighting sync.WaitGroup
+	fighting.Go(func() { r.fight(fight, 8) })
+	moves := 0
+	for ; fight.Err() == nil; moves++ {
+		from, err := cluster.Owner(ctx, slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := cluster.Nodes[moves%3]
+		if to == from {
+			to = cluster.Nodes[(moves+1)%3]
+		}
+		if err := cluster.MoveSlot(ctx, slot, from, to, func() { time.Sleep(3 * time.Millisecond) }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(150 * time.Millisecond)
+	}
+	fighting.Wait()
+	t.Logf("the slot moved %d times", moves)
+	r.report(50)
+	if moves < 3 {
+		t.Errorf("the slot moved %d times, want 3 or more", moves)
+	}
+}
+
+func TestNeverTwoOwnersOverAFailover(t *testing.T) {
+	t.Parallel()
+	ctx := within(t, 90*time.Second)
+	group, err := stack.StartSentinel(ctx, 1, 3, stack.RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(group.Stop)
+	s := settings("acct-1", "acct-2")
+	s.Store.Redis.Kind, s.Store.Redis.MasterName, s.Store.Redis.Addrs = "sentinel", group.Name, group.Addrs()
+	s.Store.Redis.CallTimeout, s.Store.Redis.DialTimeout = 300*time.Millisecond, time.Second
+	sidecars := []*lease.Service{newService(t, s), newService(t, s)}
+	for _, svc := range sidecars {
+		svc.SetTTL(500 * time.Millisecond)
+	}
+	r := newRivals(t, sidecars...)
+	fight, stop := context.WithCancel(ctx)
+	defer stop()
+	var fighting sync.WaitGroup
+	fighting.Go(func() { r.fight(fight, 6) })
+	eventually(t, 20*time.Second, "leases before the failover", func() bool { return r.acquired.Load() > 50 })
+	// when the primary dies
+	before, err := group.Primary(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before.Kill()
+	died := time.Now()
+	eventually(t, 30*time.Second, "another primary", func() bool {
+		p, err := group.Primary(ctx)
+		return err == nil && p != before
+	})
+	promoted := time.Now()
+	// then leases work again within 5 s of the promotion
+	count := r.checked.Load()
+	eventually(t, 10*time.Second, "valid checks after the failover", func() bool { return r.checked.Load() > count+50 })
+	t.Logf("promoted %v after the death, leases %v later", promoted.Sub(died), time.Since(promoted))
+	stop()
+	fighting.Wait()
+	r.report(50)
+}
+
+// TestGenerationsOnlyGrow counts a thousand leases over a flush and a restart without persistence.
+func TestGenerationsOnlyGrow(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	svc := newService(t, onRedis(settings("acct-1"), server.Addr))
+	ctx := within(t, time.Minute)
+	last := int64(0)
+	for i := range 1000 {
+		switch i {
+		case 500:
+			if _, err := server.Do(ctx, "FLUSHALL"); err != nil {
+				t.Fatal(err)
+			}
+		case 700:
+			server.Kill()
+			if err := server.Restart(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var l lease.Lease
+		eventually(t, 5*time.Second, fmt.Sprintf("acquire %d", i), func() bool { // the pool's connections may just have died
+			var r *lease.Refusal
+			l, r = svc.Acquire(ctx, ask(t, svc, i%3, teamA, 0), "m")
+			return r == nil
+		})
+		if l.Generation <= last {
+			t.Fatalf("lease %d has generation %d, the one before had %d", i, l.Generation, last)
+		}
+		last = l.Generation
+		if _, r := svc.Release(ctx, ask(t, svc, i%3, teamA, l.Generation), lease.OwnerExit); r != nil {
+			t.Fatalf("release %d: %s", i, r.Reason)
+		}
+	}
+}

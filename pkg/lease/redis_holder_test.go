@@ -1,0 +1,317 @@
+package lease_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/stack"
+	"github.com/headgate/headgate/pkg/lease"
+)
+
+func TestLateReleaseLeavesTheSuccessorAlone(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	svc := newService(t, onRedis(settings("acct-1"), server.Addr))
+	svc.SetTTL(300 * time.Millisecond)
+	ctx := within(t, 30*time.Second)
+	a := acquire(t, svc, 1, teamA)
+	time.Sleep(time.Until(time.Now().Add(400 * time.Millisecond)))
+	svc.SetTTL(time.Minute)
+	b := acquire(t, svc, 2, teamA)
+	start := time.Now()
+	_, r := svc.Release(ctx, ask(t, svc, 1, teamA, a.Generation), lease.OwnerExit)
+	expect(t, "release after the expiry", r, lease.FenceStale)
+	t.Logf("a release after the expiry took %v", time.Since(start))
+	_, r = svc.Check(ctx, fence(t, svc, 2, teamA, b.Generation))
+	expect(t, "the successor", r, "")
+}
+
+func TestRenewalRevivesNothing(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	svc := newService(t, onRedis(settings("acct-1"), server.Addr))
+	ctx := within(t, 30*time.Second)
+	l := acquire(t, svc, 1, teamA)
+	key, _, _, _ := svc.StoreKeys(pool, owner(t, 1))
+	if err := server.Client().Del(ctx, key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, r := svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation))
+	expect(t, "renewal of a lease that is gone", r, lease.FenceStale)
+	if n, err := server.Client().Exists(ctx, key).Result(); err != nil || n != 0 {
+		t.Errorf("the key exists %d times (%v) after the renewal, want it gone", n, err)
+	}
+}
+
+func TestCrashedHolderIsReplacedWhenItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	svc := newService(t, onRedis(settings("acct-1"), server.Addr))
+	svc.SetTTL(500 * time.Millisecond)
+	ctx := within(t, 30*time.Second)
+	before := time.Now()
+	l := acquire(t, svc, 1, teamA)
+	var next lease.Lease
+	eventually(t, 5*time.Second, "a successor", func() bool {
+		var r *lease.Refusal
+		next, r = svc.Acquire(ctx, ask(t, svc, 2, teamA, 0), "m")
+		return r == nil
+	})
+	took := time.Since(before)
+	if next.Generation <= l.Generation || next.AcquiredAt.Before(l.ExpiresAt) || next.AcquiredAt.Sub(l.ExpiresAt) > 100*time.Millisecond {
+		t.Errorf("the successor came %v after the crash with generation %d after %d, %v after the expiry; want 0 to 100 ms",
+			took, next.Generation, l.Generation, next.AcquiredAt.Sub(l.ExpiresAt))
+	}
+}
+
+// TestAcquireNobodyWaitsForIsUndone: the answer comes when the caller has gone, or has been told that there is none.
+func TestAcquireNobodyWaitsForIsUndone(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		disturb     func(*stack.Relay)
+		callTimeout time.Duration
+		patience    time.Duration
+	}{
+		"the caller leaves before the reply":      {func(r *stack.Relay) { r.DelayReplies(200 * time.Millisecond) }, 2 * time.Second, 50 * time.Millisecond},
+		"the deadline passes before the reply":    {func(r *stack.Relay) { r.DelayReplies(200 * time.Millisecond) }, 50 * time.Millisecond, time.Minute},
+		"the deadline passes before it arrives":   {func(r *stack.Relay) { r.DelayRequests(200 * time.Millisecond) }, 50 * time.Millisecond, time.Minute},
+		"the caller leaves before it has arrived": {func(r *stack.Relay) { r.DelayRequests(200 * time.Millisecond) }, 2 * time.Second, 50 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := startRedis(t)
+			relay := startRelay(t, server.Addr)
+			calm := newService(t, onRedis(settings("acct-1"), server.Addr))
+			s := onRedis(settings("acct-1"), relay.Addr)
+			s.Store.Redis.CallTimeout = c.callTimeout
+			undone := make(chan struct{}, 1)
+			svc := newLoggedService(t, s, silentWriter{}, lease.Observer{Answer: func(action, _, outcome string) {
+				if action == "abandon" && outcome == "ABANDONED" {
+					undone <- struct{}{}
+				}
+			}})
+			eventually(t, 5*time.Second, "a connection", func() bool { return svc.Healthy(context.Background()) == nil })
+			c.disturb(relay)
+			ctx, cancel := context.WithTimeout(context.Background(), c.patience)
+			defer cancel()
+			start := time.Now()
+			if _, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m"); reason(r) != lease.ServiceUnavailable {
+				t.Fatalf("acquire: %q, want %s", reason(r), lease.ServiceUnavailable)
+			}
+			select {
+			case <-undone:
+			case <-time.After(10 * time.Second):
+				t.Fatal("not undone within 10 s")
+			}
+			t.Logf("undone, and known to be, %v after the acquire began", time.Since(start))
+			time.Sleep(250 * time.Millisecond) // whatever was under way has arrived
+			if got := acquire(t, calm, 2, teamA); got.Connection != "acct-1" {
+				t.Errorf("another owner got %+v", got)
+			}
+		})
+	}
+}
+
+// TestRepeatedAcquireSurvivesTheUndoing: the client asks again at once, and what it then has is not taken from it.
+func TestRepeatedAcquireSurvivesTheUndoing(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	relay := startRelay(t, server.Addr)
+	s := onRedis(settings("acct-1"), relay.Addr)
+	s.Store.Redis.CallTimeout = 100 * time.Millisecond
+	svc, calm := newService(t, s), newService(t, onRedis(settings("acct-1"), server.Addr))
+	ctx := within(t, 30*time.Second)
+	eventually(t, 5*time.Second, "a connection", func() bool { return svc.Healthy(ctx) == nil })
+	relay.DelayReplies(300 * time.Millisecond)
+	relay.DelayRequests(0)
+	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
+	expect(t, "acquire whose reply is late", r, lease.ServiceUnavailable)
+	again := acquire(t, calm, 1, teamA) // on the other sidecar
+	time.Sleep(time.Second)
+	if _, r := calm.Check(ctx, fence(t, calm, 1, teamA, again.Generation)); r != nil && again.Outcome == "REUSED" {
+		t.Errorf("the lease that was reused is gone: %s", r.Reason)
+	} else if r != nil {
+		t.Logf("the first attempt was undone before the second: %s, %s", again.Outcome, r.Reason)
+	}
+}
+
+func TestLeaseThatCameTooLateIsNoLease(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	relay := startRelay(t, server.Addr)
+	svc := newService(t, onRedis(settings("acct-1"), relay.Addr))
+	svc.SetTTL(300 * time.Millisecond)
+	ctx := within(t, 30*time.Second)
+	eventually(t, 5*time.Second, "a connection", func() bool { return svc.Healthy(ctx) == nil })
+	relay.DelayReplies(330 * time.Millisecond)
+	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
+	expect(t, "acquire that took longer than the lease lives", r, lease.ServiceUnavailable)
+}
+
+// TestFrozenStoreHoldsNoReleaseUp: a release is back within its call's deadline.
+func TestFrozenStoreHoldsNoReleaseUp(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	svc := newService(t, strict(settings("acct-1"), server.Addr))
+	var l lease.Lease
+	eventually(t, 5*time.Second, "a lease", func() bool {
+		var r *lease.Refusal
+		l, r = svc.Acquire(context.Background(), ask(t, svc, 1, teamA, 0), "m")
+		return r == nil
+	})
+	if err := server.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	_, r := svc.Release(context.Background(), ask(t, svc, 1, teamA, l.Generation), lease.OwnerExit)
+	if took := time.Since(start); reason(r) != lease.ServiceUnavailable || took > atMost {
+		t.Errorf("release at a frozen store: %q after %v, want %s after 25 ms", reason(r), took, lease.ServiceUnavailable)
+	}
+}
+
+// TestAcquireWaitsForReplicas: with waitReplicas an acquire that the replicas do not confirm is none.
+func TestAcquireWaitsForReplicas(t *testing.T) {
+	t.Parallel()
+	primary := startRedis(t, "repl-diskless-sync yes", "repl-diskless-sync-delay 0")
+	replica := startRedis(t, "replicaof 127.0.0.1 "+primary.Port())
+	ctx := within(t, 60*time.Second)
+	eventually(t, 20*time.Second, "the replica's link", func() bool {
+		info, err := replica.Client().Info(ctx, "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+	s := onRedis(settings("acct-1"), primary.Addr)
+	s.Store.Redis.WaitReplicas = 1
+	s.Store.Redis.CallTimeout = 400 * time.Millisecond
+	svc := newService(t, s)
+	l := acquire(t, svc, 1, teamA)
+	key, _, _, _ := svc.StoreKeys(pool, owner(t, 1))
+	if n, err := replica.Client().Exists(ctx, key).Result(); err != nil || n != 1 {
+		t.Errorf("the replica has %d of the lease's key (%v) when the acquire answers, want 1", n, err)
+	}
+	if _, r := svc.Release(ctx, ask(t, svc, 1, teamA, l.Generation), lease.OwnerExit); r != nil {
+		t.Fatal(r.Reason)
+	}
+	if _, err := primary.Do(ctx, "SCRIPT", "FLUSH"); err != nil { // the fallback confirms too
+		t.Fatal(err)
+	}
+	l = acquire(t, svc, 1, teamA)
+	if _, r := svc.Release(ctx, ask(t, svc, 1, teamA, l.Generation), lease.OwnerExit); r != nil {
+		t.Fatal(r.Reason)
+	}
+	if err := replica.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
+	expect(t, "acquire that no replica confirms", r, lease.ServiceUnavailable)
+	eventually(t, 10*time.Second, "the unconfirmed lease to be undone", func() bool {
+		n, err := primary.Client().Exists(ctx, key).Result()
+		return err == nil && n == 0
+	})
+}
+
+// TestSidecarsClockIsNeverSent: nothing that a sidecar sends is a moment of its own clock, so that a clock an hour off
+// changes nothing: all that looks like one is a generation the store gave.
+func TestSidecarsClockIsNeverSent(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, settings("acct-1", "acct-2"))
+	sent := &recorder{}
+	svc.Client().AddHook(sent)
+	ctx := context.Background()
+	l := acquire(t, svc, 1, teamA)
+	a := ask(t, svc, 1, teamA, l.Generation)
+	_, _ = svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
+	_, _ = svc.Renew(ctx, a)
+	_, _ = svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool})
+	_ = svc.Rest(ctx, pool, "acct-2", time.Minute)
+	_, _ = svc.Transition(ctx, a, "acct-2", lease.HealthOrCooldown)
+	_, _ = svc.Status(ctx, a)
+	svc.SweepNow(ctx)
+	_, _ = svc.Release(ctx, a, lease.OwnerExit)
+	l = acquire(t, svc, 1, teamA)
+	_, _ = svc.Invalidate(ctx, ask(t, svc, 1, teamA, l.Generation), lease.QuotaUnavailable)
+	if len(sent.numbers) < 10 {
+		t.Fatalf("only %d numbers were sent", len(sent.numbers))
+	}
+	for _, n := range sent.numbers {
+		if n > 1e11 && n != a.Generation && n != l.Generation { // 1e11 ms after 1970 is 1973
+			t.Errorf("sent %d, which looks like a moment", n)
+		}
+	}
+}
+
+// recorder keeps the numbers among the arguments of commands.
+type recorder struct {
+	outage
+	numbers []int64
+}
+
+func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		for _, arg := range cmd.Args() {
+			switch v := arg.(type) {
+			case int64:
+				r.numbers = append(r.numbers, v)
+			case int:
+				r.numbers = append(r.numbers, int64(v))
+			case string:
+				if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+					r.numbers = append(r.numbers, n)
+				}
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestHistoryIsBoundedAndComplete(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	s := onRedis(settings("acct-1", "acct-2"), server.Addr)
+	s.History = 100
+	svc := newService(t, s)
+	ctx := within(t, time.Minute)
+	l := acquire(t, svc, 1, teamA)
+	a := ask(t, svc, 1, teamA, l.Generation)
+	_, r1 := svc.Renew(ctx, a)
+	_, r2 := svc.Transition(ctx, a, "acct-2", lease.HealthOrCooldown)
+	_, r3 := svc.Release(ctx, a, lease.ClientCancelled)
+	l = acquire(t, svc, 1, teamA)
+	_, r4 := svc.Invalidate(ctx, ask(t, svc, 1, teamA, l.Generation), lease.QuotaUnavailable)
+	for _, r := range []*lease.Refusal{r1, r2, r3, r4} {
+		if r != nil {
+			t.Fatal(r.Reason)
+		}
+	}
+	svc.SetTTL(20 * time.Millisecond)
+	acquire(t, svc, 1, teamA)
+	time.Sleep(40 * time.Millisecond)
+	svc.SweepNow(ctx)
+	listing, err := svc.List(ctx, pool, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range listing.Events {
+		got = append(got, strings.TrimSpace(e.Event+" "+string(e.Reason)))
+	}
+	want := "expired TTL_EXPIRED, acquired, invalidated QUOTA_UNAVAILABLE, acquired, released CLIENT_CANCELLED, moved HEALTH_OR_COOLDOWN, renewed, acquired"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("history, newest first:\n%s\nwant\n%s", strings.Join(got, ", "), want)
+	}
+	svc.SetTTL(time.Minute)
+	l = acquire(t, svc, 1, teamA)
+	for range 1000 {
+		if _, r := svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation)); r != nil {
+			t.Fatal(r.Reason)
+		}
+	}
+	_, _, _, events := svc.StoreKeys(pool, owner(t, 1))
+	if n, err := server.Client().XLen(ctx, events).Result(); err != nil || n > 300 {
+		t.Errorf("%d events are kept (%v) with history 100, want about that", n, err)
+	}
+}

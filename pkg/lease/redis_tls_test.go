@@ -1,0 +1,237 @@
+package lease_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/stack"
+	"github.com/headgate/headgate/pkg/lease"
+)
+
+// authority is a CA of the test.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	file string
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	a := authority{key: newKey(t)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	a.file = file(t, "ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	return a
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// issue signs a certificate for DNS names and addresses, and returns the files of it and its key.
+func (a authority) issue(t *testing.T, names ...string) (certFile, keyFile string) {
+	t.Helper()
+	key := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "leaf"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, n := range names {
+		if ip := net.ParseIP(n); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, n)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
+		file(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})))
+}
+
+// terminate starts a TLS terminator before a Redis that asks for client certificates of the CA.
+func (a authority) terminate(t *testing.T, target string, names ...string) *stack.Relay {
+	t.Helper()
+	certFile, keyFile := a.issue(t, names...)
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := x509.NewCertPool()
+	clients.AddCert(a.cert)
+	r, err := stack.StartRelay(stack.RelayOptions{Target: target, TLS: &tls.Config{
+		Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, MinVersion: tls.VersionTLS12,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	return r
+}
+
+func TestTransportSecurity(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	ours, foreign := newAuthority(t), newAuthority(t)
+	byAddress := ours.terminate(t, server.Addr, "127.0.0.1")
+	byName := ours.terminate(t, server.Addr, "redis.example")
+	certFile, keyFile := ours.issue(t, "sidecar")
+	foreignCert, foreignKey := foreign.issue(t, "sidecar")
+	for name, c := range map[string]struct {
+		addr string
+		tls  lease.TLSSettings
+		want string // part of the error; empty: works
+	}{
+		"own CA, client certificate": {byAddress.Addr, lease.TLSSettings{CAFile: ours.file, CertFile: certFile, KeyFile: keyFile}, ""},
+		"server name overridden":     {byName.Addr, lease.TLSSettings{CAFile: ours.file, CertFile: certFile, KeyFile: keyFile, ServerName: "redis.example"}, ""},
+		"certificate for a name, dialled by address": {byName.Addr, lease.TLSSettings{CAFile: ours.file, CertFile: certFile, KeyFile: keyFile},
+			"cannot validate certificate for 127.0.0.1"},
+		"another server name":        {byName.Addr, lease.TLSSettings{CAFile: ours.file, CertFile: certFile, KeyFile: keyFile, ServerName: "other.example"}, "other.example"},
+		"foreign CA":                 {byAddress.Addr, lease.TLSSettings{CAFile: foreign.file, CertFile: certFile, KeyFile: keyFile}, "unknown authority"},
+		"the system's CAs":           {byAddress.Addr, lease.TLSSettings{CertFile: certFile, KeyFile: keyFile}, "unknown authority"},
+		"no client certificate":      {byAddress.Addr, lease.TLSSettings{CAFile: ours.file}, "certificate required"},
+		"foreign client certificate": {byAddress.Addr, lease.TLSSettings{CAFile: ours.file, CertFile: foreignCert, KeyFile: foreignKey}, "tls"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := onRedis(settings("acct-1"), c.addr)
+			s.Store.Redis.KeyPrefix = strings.ReplaceAll(t.Name(), " ", "-")
+			s.Store.Redis.TLS = c.tls
+			s.Store.Redis.TLS.Enabled = true
+			svc := newService(t, s)
+			_, r := svc.Acquire(within(t, 30*time.Second), ask(t, svc, 1, teamA, 0), "m")
+			if c.want == "" {
+				expect(t, "acquire", r, "")
+				return
+			}
+			expect(t, "acquire", r, lease.ServiceUnavailable)
+			eventually(t, 5*time.Second, "an error that says why: "+c.want, func() bool {
+				return strings.Contains(svc.State().Pools[pool].Error, c.want)
+			})
+		})
+	}
+}
+
+// TestCredentialsAreReadAgain: a rotated password is used for the next connection.
+func TestCredentialsAreReadAgain(t *testing.T) {
+	t.Parallel()
+	rights := "~headgate:* -@all +@connection +eval +evalsha +time +get +set +del +exists +hget +hmget +hset +hdel +hgetall +pexpire +pttl +xadd +xrevrange +info"
+	server, err := stack.StartRedis(within(t, time.Minute), stack.RedisOptions{Password: "admin-password", Config: []string{
+		"user default on >admin-password ~* &* +@all", "user leases on >first-password " + rights,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	ctx := within(t, 30*time.Second)
+	s := onRedis(settings("acct-1", "acct-2"), server.Addr)
+	s.Store.Redis.Username = "leases"
+	s.Store.Redis.PasswordFile = file(t, "password", "first-password\n")
+	var log syncBuffer
+	svc := newLoggedService(t, s, &log, lease.Observer{})
+	// Given a user with the rights that the documentation names, everything works
+	l := acquire(t, svc, 1, teamA)
+	a := ask(t, svc, 1, teamA, l.Generation)
+	for what, call := range map[string]func() *lease.Refusal{
+		"check": func() *lease.Refusal { _, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation)); return r },
+		"renew": func() *lease.Refusal { _, r := svc.Renew(ctx, a); return r },
+		"move":  func() *lease.Refusal { _, r := svc.Transition(ctx, a, "acct-2", lease.HealthOrCooldown); return r },
+		"rest":  func() *lease.Refusal { return svc.Rest(ctx, pool, "acct-1", time.Millisecond) },
+		"unmanaged": func() *lease.Refusal {
+			time.Sleep(5 * time.Millisecond)
+			_, r := svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool})
+			return r
+		},
+		"release": func() *lease.Refusal { _, r := svc.Release(ctx, a, lease.OwnerExit); return r },
+	} {
+		if r := call(); r != nil && what != "check" && what != "renew" && what != "move" {
+			t.Errorf("%s: %s", what, r.Reason)
+		}
+	}
+	svc.SweepNow(ctx)
+	if _, err := svc.List(ctx, pool, 10); err != nil {
+		t.Errorf("list: %v", err)
+	}
+	// when the password changes, and every connection is closed
+	if _, err := server.Do(ctx, "ACL", "SETUSER", "leases", "resetpass", ">second-password"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.Store.Redis.PasswordFile, []byte("second-password"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Do(ctx, "CLIENT", "KILL", "USER", "leases"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "a lease with the new password", func() bool {
+		_, r := svc.Acquire(ctx, ask(t, svc, 2, teamA, 0), "m")
+		return r == nil
+	})
+	// and a wrong one is an error that does not show it
+	if err := os.WriteFile(s.Store.Redis.PasswordFile, []byte("wrong-password"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Do(ctx, "CLIENT", "KILL", "USER", "leases"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "an error about the password", func() bool {
+		_, _ = svc.Renew(ctx, a)
+		return strings.Contains(svc.State().Pools[pool].Error, "WRONGPASS")
+	})
+	for _, secret := range []string{"first-password", "second-password", "wrong-password"} {
+		if strings.Contains(log.String(), secret) || strings.Contains(svc.State().Pools[pool].Error, secret) {
+			t.Errorf("%q is shown:\n%s\n%+v", secret, log.String(), svc.State())
+		}
+	}
+}
+
+// TestMissingRightIsAnErrorNotAnAnswer: a user who may not read a key must not make leases look absent.
+func TestMissingRightIsAnErrorNotAnAnswer(t *testing.T) {
+	t.Parallel()
+	server, err := stack.StartRedis(within(t, time.Minute), stack.RedisOptions{Password: "admin", Config: []string{
+		"user default on >admin ~* &* +@all", "user leases on >p ~headgate:* -@all +@connection +eval +evalsha +time +hdel +hmget",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	s := onRedis(settings("acct-1"), server.Addr)
+	s.Store.Redis.Username, s.Store.Redis.PasswordFile = "leases", file(t, "password", "p")
+	svc := newService(t, s)
+	ctx := context.Background()
+	_, r := svc.Check(ctx, fence(t, svc, 1, teamA, 1))
+	expect(t, "check without the right to GET", r, lease.ServiceUnavailable)
+	_, r = svc.Renew(ctx, ask(t, svc, 1, teamA, 1))
+	expect(t, "renewal without the right to GET", r, lease.ServiceUnavailable)
+}
