@@ -173,10 +173,10 @@ func (c *Controller) admitLocked(p *Permit) {
 
 func (c *Controller) runLocked(p *Permit) {
 	p.stage, p.started = stageActive, c.now
-	if p.forward {
-		p.forwarded = c.now
-	}
 	c.active.add(p.cost)
+	if p.forward {
+		c.forwardLocked(p, c.now)
+	}
 	c.counts.admitted++
 }
 

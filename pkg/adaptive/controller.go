@@ -44,6 +44,7 @@ type Controller struct {
 
 	state  state
 	window window
+	curve  curve
 	counts counts
 }
 
@@ -79,6 +80,8 @@ func newController(s Settings, maxLanes int, onStep func(StepReason, int, int)) 
 		state:    state{limit: min(max(s.InitialLimit, s.MinLimit), s.MaxLimit), cv2: 1},
 	}
 	c.window.end = int64(s.Window)
+	c.curve = newCurve()
+	c.state.reference = float64(c.state.limit)
 	c.deadlines.reset(int64(s.MaxWait), 0)
 	c.off.Store(s.Mode == Off)
 	return c

@@ -89,37 +89,51 @@
 // full: what is free then is too small for those who wait, and a limit that held one request of cost 5 out of 8 would be
 // at 0.62 and never grow.
 //
-// The latency of a window is the time from forwarding to the first byte, summed over its samples and divided by the sum of
-// their costs. The ratio of sums weighs a sample by its cost; the mean of ratios would let the fixed part of small requests
-// drown the rest. Samples of requests forwarded before the last shedding are left out, since they tell about the limit
-// that is gone.
+// # Latency
 //
-// The short average weighs windows by their number of samples n and forgets at the rate min(shortAlpha, n/30): a burst
-// replaces it in two windows, and a trickle is averaged until there are about thirty samples. The spread c² of single
-// samples is learned too, and gives the standard error c/√n of the average. Overload is
+// A sample is the time from forwarding to the first byte. A window's latency is the sum of its samples over the sum of their
+// expected costs: the ratio of sums weighs a sample by its size, where the mean of ratios would let the fixed part of small
+// requests drown the rest. The expected cost is the cost times a curve that is learned from how the samples within one
+// window differ (see curve). Without it the mix of sizes is both the noise and the bias of all that follows: on a public
+// trace of LLM requests a sample's coefficient of variation is 0.8, with it 0.2.
 //
-//	(short − long) / long  >=  threshold + standard error
+// The short average follows the windows, each by its number of samples, and begins anew when the limit is lowered: requests
+// forwarded before that tell about a limit that is gone, and count only when they took twice the normal time. Overload is
 //
-// Latencies of prefill scatter by half or more of their mean. Without the second term a dozen samples a second lower the
-// limit by chance several times a minute, and growth by one a window does not make up for it.
+//	(short − long) / long  >=  threshold + 1.5 standard errors
 //
-// The long average is what is normal. An average over all times follows a slowly rising limit upwards: with weight 0.1 it
-// lags ten windows, growth is below two per cent a window, so the gradient stays under 0.2 and never tells. And a limit that
-// falls to 0.8 when latency has risen by 1.25 ends up where it started as soon as latency is proportional to it, a ratchet
-// without a restoring force. Therefore
+// where the standard error comes from the scatter of single samples and the number of them behind both averages.
 //
-//   - long learns only where the limit is known to be low enough: near the last trough (within 1.1 of the limit after the
-//     last shedding), at low utilisation, before the first shedding, and when latency is clearly better than normal;
-//   - it does not move while shedding;
-//   - it stays within 1.3 of the best normal, which follows an improvement slowly and rises by 43 % an hour while it binds:
-//     enough for a mix that changes over a day, too little for an overload to creep;
-//   - at the least limit, where shedding cannot help any more, both rise by a factor of two in six minutes. An upstream
-//     that has become twice as slow for good is accepted in minutes; one that is a hundred times as slow is still
-//     considered overloaded after half an hour.
+// The long average is what is normal, the latency of a calm upstream. An average over all times would follow a slowly
+// rising limit upwards: with weight 0.1 it lags ten windows, growth is below two per cent a window, so the gradient stays
+// under 0.2 and never tells. And a limit that falls to 0.8 when latency has risen by 1.25 ends up where it started as soon
+// as latency is proportional to it, a ratchet without a restoring force. Therefore long learns only
 //
-// A shedding discards the short average, and the next decision waits for a sample of what was forwarded after it. Latency
-// counts as overload only when about half of the limit was used: with less in flight it cannot be our doing, and acting on
-// it would make the limit of a quiet cluster a random walk.
+//   - from requests that found little in flight, at most utilizationLow of the limit of better days, since their latency
+//     is not this limit's doing;
+//   - from all of them while the limit is not what binds, from the first few, and from those clearly better than normal.
+//
+// While shedding it does not move, except that it rises to the latency of calm requests by a factor of two in six minutes.
+// An upstream that has become twice as slow for good is accepted in minutes, since at a low limit all requests find it
+// calm; one that is a hundred times as slow is still considered overloaded after half an hour.
+//
+// # The knee
+//
+// A threshold on latency cannot be right for every upstream. One that queues is at its knee when latency starts to rise;
+// one that shares, as batching inference does, is slower long before and still gains throughput. What tells them apart
+// is the elasticity of latency to the limit (see slope), a by-product of the limit's own sawtooth. As long as it says that
+// more concurrency pays, the threshold is 2.3 times as high. It also rights a normal that was learned wrong, as by a process
+// that starts into an overload: where latency hardly answers to the limit, normal rises to it, up to twice what it was, and
+// where latency answers more than in proportion, the whole sawtooth is above the knee and normal falls. When latency goes
+// against the limit, something else was stronger, and nothing is concluded.
+//
+// A long overload leaves no trace in this: at 1.5 times the capacity the limit's mean over the last ten of thirty minutes is
+// 0.9 to 1.0 of that over the first ten, on all upstreams simulated.
+//
+// # Moving it
+//
+// Latency counts as overload only when about half of the limit was used: with less in flight it cannot be our doing, and
+// acting on it would make the limit of a quiet cluster a random walk.
 //
 // The rest is additive increase, multiplicative decrease. Critical pressure halves at once, at most once per window, high
 // pressure and refusals by the upstream (from one answer in twenty) shed a fifth, errors and time-outs stop growth for a
@@ -129,7 +143,7 @@
 //
 // # What it does not do
 //
-// Normal is relative to what was seen first. A process that starts into an overload takes its latency for normal until a
-// trough or a quiet moment shows a better one. There are no probes that would lower the limit to find out: they would
-// refuse requests to learn what any quiet minute tells.
+// There are no probes that would lower the limit to find out what latency could be: they would refuse requests to learn
+// what any quiet minute tells. A process that starts into an overload therefore works above the knee until the elasticity
+// is known, for about a minute.
 package adaptive

@@ -34,6 +34,7 @@ type Permit struct {
 	started   int64 // when it was admitted
 	deadline  int64
 	forwarded int64 // when the latency sample began
+	calm      bool  // it found the upstream calm
 	forward   bool  // forwarding starts with the admission
 	begun     bool  // the response has begun
 	unsampled bool  // no latency sample, or none any more
@@ -129,7 +130,7 @@ func (p *Permit) Forwarded() {
 	}
 	now := c.clock()
 	c.mu.Lock()
-	p.forwarded = now
+	c.forwardLocked(p, now)
 	c.mu.Unlock()
 }
 

@@ -22,28 +22,29 @@ func (r StepReason) shed() bool {
 	return r == StepCritical || r == StepPressure || r == StepOverload || r == StepLatency
 }
 
-// state is what the adaptation carries from window to window. Latencies are nanoseconds per unit of cost.
+// state is what the adaptation carries from window to window. Latencies are nanoseconds per unit of expected cost.
 type state struct {
 	limit int
 
 	short float64 // recent latency
-	count float64 // samples behind short, decaying
+	count float64 // samples behind short since the limit was last lowered
+	long  float64 // normal latency: that of a calm upstream
+	seen  float64 // samples behind long, up to settledSamples
 	cv2   float64 // squared coefficient of variation of one sample
-	long  float64 // normal latency
-	seen  float64 // samples behind long, up to seedSamples
-	best  float64 // what normal has been at best
 
-	trough int  // limit after the last shedding; 0 = never
-	streak int  // windows of growth since
-	blind  bool // no sample has come since
+	since     int     // windows since the limit was last lowered; 0 = never
+	streak    int     // windows of growth since
+	reference float64 // the limit of better days: what calm is measured by
+	slope     slope
 }
 
 // evidence is what one window showed.
 type evidence struct {
 	utilization float64
-	samples     int     // latency samples
-	latency     float64 // their sum over the sum of their costs
-	spread      float64 // squared coefficient of variation of one sample about that; 0 when there are fewer than two
+	load        float64 // mean active cost
+	fresh       sample  // latencies of requests forwarded since the limit was last lowered
+	calm        sample  // those of them that found the upstream calm
+	stale       sample  // latencies of requests forwarded before
 	completed   int
 	failed      int // upstream errors and time-outs
 	overloaded  int // refusals by the upstream
@@ -56,45 +57,54 @@ const (
 	// overloadShare is the share of refusals among the upstream's answers from which they count as overload; fewer only
 	// stop growth, as any failure does.
 	overloadShare = 0.05
-	// noiseMargin is how many standard errors of the short average a rise must show beyond the threshold.
-	noiseMargin = 1
-	// shortSamples is how many samples the short average needs before it forgets at its full rate.
-	shortSamples = 30
-	// fullSamples is how many samples make a window count fully in the long average.
-	fullSamples = 8
-	// seedSamples is over how many samples the long average is a plain mean, before it becomes a moving one.
-	seedSamples = 100
-	// troughSpan is how far above the last trough the limit may be for latency to count as normal.
-	troughSpan = 1.1
-	// normalSpan is how far above the best normal latency may go.
-	normalSpan = 1.3
-	// bestAlpha is how fast the best follows a better normal.
-	bestAlpha = 0.02
-	// bestLeak is by how much the best rises in a window in which normalSpan binds: 43 % in an hour of 1 s windows.
-	bestLeak = 1.0001
-	// floorLeak is the same for normal and best while shedding at the least limit: twice in six minutes.
-	floorLeak = 1.002
+	// noiseMargin is how many standard errors a rise must show beyond the threshold.
+	noiseMargin = 1.5
+	// flatTolerance is the factor on the threshold while the elasticity says that more concurrency still pays.
+	flatTolerance = 2.3
+	// fullSamples is how many samples make a window count fully in the averages.
+	fullSamples = 20
+	// enoughSamples must have been forwarded since the limit was last lowered before latency lowers it again.
+	enoughSamples = 4
+	// staleFactor is how far above normal the latencies of requests from before must be to count as well.
+	staleFactor = 2
+	// seedSamples is how many samples the long average takes from any load before it insists on calm; it is a plain mean
+	// up to settledSamples.
+	seedSamples, settledSamples = 30, 200
+	// calmLeak is by how much normal may rise in a window although the limit is being lowered, when that is the latency of
+	// requests that found the upstream calm: twice in six minutes, a hundred times in forty.
+	calmLeak = 1.002
+	// flatCeiling is up to how far above normal latency may be to become normal because it does not answer to the limit.
+	flatCeiling = 2
+	// steepRate is by how much normal falls in a window while the elasticity says that the limit is far too high.
+	steepRate = 0.007
+	// referenceRate is how fast the reference follows a limit that stays below it.
+	referenceRate = 1.0 / 600
+	// blindWindows is for how long after lowering the limit it does not grow without fresh samples.
+	blindWindows = 8
 	// accelerateAfter is after how many windows of growth the step of growth grows by another step.
 	accelerateAfter = 8
 )
 
 // step is the whole of the adaptation: from what is known and what a window showed to the next limit and why.
 func step(s Settings, st state, e evidence) (state, StepReason) {
+	if st.since > 0 {
+		st.since++
+	}
 	st.observe(s, e)
 	limit, reason := decide(s, st, e)
-	switch {
-	case reason.shed():
-		st.shed(s, limit)
-	case e.samples > 0:
-		st.learn(s, e)
-	}
-	if reason == StepGrow {
-		st.streak++
-	}
+	st.learn(s, e, reason)
 	if e.utilization <= s.UtilizationLow {
 		st.short = st.long
 	}
 	st.limit = min(max(limit, s.MinLimit), s.MaxLimit)
+	switch {
+	case reason.shed():
+		st.since, st.streak, st.count = 1, 0, 0
+	case reason == StepGrow:
+		st.streak++
+	}
+	st.reference = max(st.reference, float64(st.limit))
+	st.reference -= referenceRate * (st.reference - float64(st.limit))
 	return st, reason
 }
 
@@ -109,13 +119,13 @@ func decide(s Settings, st state, e evidence) (int, StepReason) {
 		return scale(st.limit, s.DecreaseFactor), StepPressure
 	case e.overloaded > 0 && float64(e.overloaded) >= overloadShare*float64(e.overloaded+e.completed+e.failed):
 		return scale(st.limit, s.DecreaseFactor), StepOverload
-	case e.samples > 0 && s.loaded(e) && st.gradient() >= s.LatencyGradientThreshold+noiseMargin*st.noise():
+	case st.slow(s, e):
 		return scale(st.limit, s.DecreaseFactor), StepLatency
 	case e.cut:
 		return st.limit, StepHold
 	case e.failed > 0 || e.overloaded > 0:
 		return st.limit, StepFrozen
-	case e.utilization >= s.UtilizationHigh && e.completed > 0 && !st.blind:
+	case e.utilization >= s.UtilizationHigh && e.completed > 0 && !st.blind():
 		return st.limit + min(s.IncreaseStep*(1+st.streak/accelerateAfter), s.MaxIncreasePerWindow), StepGrow
 	case e.utilization <= s.UtilizationLow && !e.waiting && st.limit < s.InitialLimit:
 		return min(s.InitialLimit, st.limit+s.recovery()), StepRecover
@@ -123,69 +133,84 @@ func decide(s Settings, st state, e evidence) (int, StepReason) {
 	return st.limit, StepHold
 }
 
-// loaded reports whether a slow upstream can be our doing: only when at least about half of the limit was used.
-func (s Settings) loaded(e evidence) bool {
-	return e.utilization > (s.UtilizationLow+s.UtilizationHigh)/2
+// slow reports whether latency says that the limit is too high. That can be our doing only when at least about half of
+// the limit was used.
+func (st *state) slow(s Settings, e evidence) bool {
+	if st.long == 0 || e.utilization <= (s.UtilizationLow+s.UtilizationHigh)/2 {
+		return false
+	}
+	if e.fresh.n == 0 {
+		// Requests from before the limit was lowered: only when they are far too slow, and not at every window.
+		return e.stale.n > 0 && st.since > 2 && e.stale.mean() >= staleFactor*st.long
+	}
+	if st.since > 0 && st.count < enoughSamples {
+		return false
+	}
+	threshold := s.LatencyGradientThreshold
+	if elasticity, known := st.slope.elasticity(); known && elasticity < kneeFrom {
+		threshold *= flatTolerance
+	}
+	return st.gradient() >= threshold+noiseMargin*math.Sqrt(st.cv2*(1/st.count+1/st.seen))
 }
+
+// blind reports whether nothing has been seen yet of what the lowered limit did.
+func (st *state) blind() bool { return st.since > 0 && st.since <= blindWindows && st.count == 0 }
 
 // recovery is by how much an unused limit returns towards the initial one in a window.
 func (s Settings) recovery() int { return min(s.IncreaseStep, s.MaxIncreasePerWindow) }
 
-// observe folds a window's samples into the short average: by number, so that a window of two does not weigh as much as
-// one of two hundred, and so that scattered samples are remembered until there are enough of them.
+// observe folds a window's samples into the short average, and into the slope when the limit was what bound. A window
+// counts by its samples, and evidence from before the limit was lowered does not count at all.
 func (st *state) observe(s Settings, e evidence) {
-	if e.samples == 0 {
+	if e.fresh.n == 0 || e.fresh.mean() == 0 {
 		return
 	}
-	n := float64(e.samples)
-	if e.samples > 1 {
-		st.cv2 += s.LongAlpha * min(1, n/fullSamples) * (e.spread - st.cv2)
-	}
-	old := (1 - min(s.ShortAlpha, n/shortSamples)) * st.count
-	st.short = (old*st.short + n*e.latency) / (old + n)
-	st.count = old + n
-	st.blind = false
+	n, latency := float64(e.fresh.n), e.fresh.mean()
 	if st.long == 0 {
-		st.long = st.short
+		st.short, st.long = latency, latency
+	}
+	if scatter, ok := e.fresh.scatter(); ok {
+		st.cv2 += s.LongAlpha * min(1, n/fullSamples) * (scatter - st.cv2)
+	}
+	st.count += n
+	st.short += weight(s.ShortAlpha, n, st.count) * (latency - st.short)
+	// After shedding it takes a while until no more runs than the limit allows.
+	if limit := float64(st.limit); e.utilization >= s.UtilizationHigh && e.load <= 1.05*limit && latency < flatCeiling*st.long {
+		st.slope.add(limit, latency, n)
 	}
 }
 
-// learn folds a window's samples into what is normal: those at little load, those near the last trough, where the limit
-// is known to be low enough, all before the first shedding, and those that are clearly better than normal. The rest, on
-// the way from a trough to the next peak, is what normal is compared with.
-func (st *state) learn(s Settings, e evidence) {
-	n := float64(e.samples)
-	alpha := s.LongAlpha * min(1, n/fullSamples)
-	seeding := st.seen < seedSamples
-	if seeding {
-		st.seen += n
-		alpha = max(alpha, n/st.seen)
+// learn what latency is normal: that of requests that found the upstream calm, of any while the limit is not what binds
+// or little is known yet, and of those that are clearly better than normal. While shedding it stands still but for the leak:
+// a long overload does not become normal, nor is a limit held down for ever by an upstream that is slower for good.
+func (st *state) learn(s Settings, e evidence, reason StepReason) {
+	from := e.calm
+	if e.utilization < s.UtilizationHigh || st.seen < seedSamples || st.gradient() < -s.LatencyGradientThreshold {
+		from = e.fresh
 	}
-	quiet := e.utilization <= s.UtilizationLow
-	atTrough := st.trough == 0 || float64(st.limit) <= troughSpan*float64(st.trough)
-	if quiet || atTrough || st.gradient() < -s.LatencyGradientThreshold {
-		st.long += alpha * (e.latency - st.long)
+	elasticity, known := st.slope.elasticity()
+	switch n, latency := float64(from.n), from.mean(); {
+	case reason.shed():
+		if e.calm.n > 0 {
+			st.long = max(st.long, min(st.long*calmLeak, e.calm.mean()))
+		}
+	case n > 0:
+		st.seen = min(st.seen+n, settledSamples)
+		st.long += weight(s.LongAlpha, n, st.seen) * (latency - st.long)
+	case known && elasticity < flatBelow && st.short > st.long && st.short < flatCeiling*st.long:
+		st.long += weight(s.LongAlpha, float64(e.fresh.n), settledSamples) * (st.short - st.long)
 	}
-	switch {
-	case seeding:
-		st.best = st.long
-	case quiet || st.long < st.best:
-		st.best += bestAlpha * (st.long - st.best)
-	}
-	if highest := normalSpan * st.best; st.long > highest {
-		st.long = highest
-		st.best *= bestLeak
+	if known && elasticity > steepFrom && e.fresh.n > 0 && e.utilization >= s.UtilizationHigh {
+		st.long *= 1 - steepRate
 	}
 }
 
-// shed forgets the evidence that the limit was lowered on; what comes next is about the new limit. The long average does
-// not move, except at the least limit: latency that stays high there is not the limit's doing, and may be the new normal.
-func (st *state) shed(s Settings, limit int) {
-	if st.limit == s.MinLimit {
-		st.best *= floorLeak
-		st.long = min(st.long*floorLeak, max(st.long, normalSpan*st.best))
+// weight of n samples in a moving average that has seen so many, these included: a plain mean at first.
+func weight(alpha, n, seen float64) float64 {
+	if n == 0 {
+		return 0
 	}
-	st.trough, st.streak, st.count, st.blind = max(limit, s.MinLimit), 0, 0, true
+	return max(1-math.Pow(1-alpha, min(1, n/fullSamples)), min(1, n/seen))
 }
 
 // gradient is how far recent latency is above normal.
@@ -194,14 +219,6 @@ func (st *state) gradient() float64 {
 		return 0
 	}
 	return (st.short - st.long) / st.long
-}
-
-// noise is the standard error of the short average, relative to it.
-func (st *state) noise() float64 {
-	if st.count == 0 {
-		return 0
-	}
-	return math.Sqrt(st.cv2 / st.count)
 }
 
 func scale(limit int, factor float64) int { return int(math.Floor(float64(limit) * factor)) }

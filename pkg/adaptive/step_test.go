@@ -9,7 +9,7 @@ import (
 func TestStep(t *testing.T) {
 	t.Parallel()
 	even := known(64, 100, 100)
-	busy := evidence{utilization: 1, samples: 9, latency: 100, completed: 9}
+	busy := evidence{utilization: 1, fresh: samples(9, 100), completed: 9}
 	with := func(e evidence, f func(*evidence)) evidence { f(&e); return e }
 	for _, tc := range []struct {
 		name   string
@@ -18,14 +18,14 @@ func TestStep(t *testing.T) {
 		limit  int
 		reason StepReason
 	}{
-		{"latency far above normal sheds a fifth", known(64, 5500, 1900), evidence{utilization: 1, samples: 1, latency: 5500, completed: 1}, 51, StepLatency},
+		{"latency far above normal sheds a fifth", known(64, 5500, 1900), evidence{utilization: 1, fresh: samples(1, 5500), completed: 1}, 51, StepLatency},
 		{"used and completed grows by the step", even, with(busy, func(e *evidence) { e.utilization = .7 }), 65, StepGrow},
 		{"just under the upper utilisation holds", even, with(busy, func(e *evidence) { e.utilization = .69 }), 64, StepHold},
 		{"a failure freezes growth", even, with(busy, func(e *evidence) { e.failed = 1 }), 64, StepFrozen},
 		{"nothing completed, no growth", even, with(busy, func(e *evidence) { e.completed = 0 }), 64, StepHold},
-		{"a gradient of exactly the threshold sheds", known(64, 125, 100), with(busy, func(e *evidence) { e.latency = 125 }), 51, StepLatency},
-		{"just under the threshold does not", known(64, 124, 100), with(busy, func(e *evidence) { e.latency = 124 }), 65, StepGrow},
-		{"without samples there is no gradient", known(64, 500, 100), with(busy, func(e *evidence) { e.samples = 0 }), 65, StepGrow},
+		{"a gradient of exactly the threshold sheds", known(64, 125, 100), with(busy, func(e *evidence) { e.fresh = samples(9, 125) }), 51, StepLatency},
+		{"just under the threshold does not", known(64, 124, 100), with(busy, func(e *evidence) { e.fresh = samples(9, 124) }), 65, StepGrow},
+		{"without samples there is no gradient", known(64, 500, 100), with(busy, func(e *evidence) { e.fresh = sample{} }), 65, StepGrow},
 		{"critical halves", known(80, 100, 100), evidence{pressure: Critical}, 40, StepCritical},
 		{"the least limit holds under critical", known(9, 100, 100), evidence{pressure: Critical}, 8, StepCritical},
 		{"critical that has cut already does not cut twice", known(40, 100, 100), with(busy, func(e *evidence) { e.pressure, e.cut = Critical, true }), 40, StepHold},
@@ -35,8 +35,8 @@ func TestStep(t *testing.T) {
 		{"a stray refusal only freezes", even, with(busy, func(e *evidence) { e.completed, e.overloaded = 99, 1 }), 64, StepFrozen},
 		{"idle and under the initial limit recovers", known(30, 100, 100), evidence{}, 31, StepRecover},
 		{"idle at the initial limit stays", even, evidence{}, 64, StepHold},
-		{"sparse traffic stays, however slow", even, evidence{utilization: .02, samples: 1, latency: 9000, completed: 1}, 64, StepHold},
-		{"so does hardly used", known(30, 100, 100), evidence{utilization: .02, samples: 1, latency: 100, completed: 1}, 31, StepRecover},
+		{"sparse traffic stays, however slow", even, evidence{utilization: .02, fresh: samples(1, 9000), completed: 1}, 64, StepHold},
+		{"so does hardly used", known(30, 100, 100), evidence{utilization: .02, fresh: samples(1, 100), completed: 1}, 31, StepRecover},
 		{"growth ends at the highest limit", known(1000, 100, 100), busy, 1000, StepGrow},
 	} {
 		got, reason := step(DefaultSettings(), tc.from, tc.e)
@@ -50,7 +50,7 @@ func TestStepFreezesTheLongAverageWhileShedding(t *testing.T) {
 	t.Parallel()
 	st := known(64, 5500, 1900)
 	for st.limit > 8 {
-		st, _ = step(DefaultSettings(), st, evidence{utilization: 1, samples: 5, latency: 5500, completed: 5})
+		st, _ = step(DefaultSettings(), st, evidence{utilization: 1, fresh: samples(5, 5500), completed: 5})
 	}
 	if st.long != 1900 {
 		t.Errorf("after shedding from 64 to 8: long %v, want 1900", st.long)
@@ -72,7 +72,9 @@ func TestStepAtTheLeastLimit(t *testing.T) {
 	} {
 		st := known(64, 1000, 1000)
 		for range tc.windows {
-			st, _ = step(s, st, evidence{utilization: 1, samples: 5, latency: 1000 * tc.slower, completed: 5})
+			st, _ = step(s, st, evidence{
+				utilization: 1, fresh: samples(5, 1000*tc.slower), calm: samples(5, 1000*tc.slower), completed: 5,
+			})
 		}
 		if !tc.settled(st) {
 			t.Errorf("%s: limit %d, long %.0f", tc.name, st.limit, st.long)
@@ -82,7 +84,7 @@ func TestStepAtTheLeastLimit(t *testing.T) {
 
 func TestStepSeedsBothAveragesWithTheFirstSample(t *testing.T) {
 	t.Parallel()
-	st, _ := step(DefaultSettings(), state{limit: 64}, evidence{utilization: 1, samples: 1, latency: 700, completed: 1})
+	st, _ := step(DefaultSettings(), state{limit: 64}, evidence{utilization: 1, fresh: samples(1, 700), completed: 1})
 	if st.short != 700 || st.long != 700 {
 		t.Errorf("short %v, long %v, want 700", st.short, st.long)
 	}
@@ -110,8 +112,10 @@ func TestStepIsBounded(t *testing.T) {
 		st := state{limit: rapid.IntRange(s.MinLimit, s.MaxLimit).Draw(t, "limit"), short: latency.Draw(t, "short"), long: latency.Draw(t, "long")}
 		e := evidence{
 			utilization: rapid.Float64Range(0, 1).Draw(t, "utilization"),
-			samples:     rapid.IntRange(0, 1000).Draw(t, "samples"), latency: latency.Draw(t, "latency"),
-			completed: rapid.IntRange(0, 1000).Draw(t, "completed"), failed: rapid.IntRange(0, 10).Draw(t, "failed"),
+			load:        rapid.Float64Range(0, 1e9).Draw(t, "load"),
+			fresh:       samples(rapid.IntRange(0, 1000).Draw(t, "fresh"), latency.Draw(t, "latency")),
+			stale:       samples(rapid.IntRange(0, 1000).Draw(t, "stale"), latency.Draw(t, "latency before")),
+			completed:   rapid.IntRange(0, 1000).Draw(t, "completed"), failed: rapid.IntRange(0, 10).Draw(t, "failed"),
 			overloaded: rapid.IntRange(0, 1000).Draw(t, "overloaded"), pressure: Severity(rapid.IntRange(0, 2).Draw(t, "pressure")),
 			cut: rapid.Bool().Draw(t, "cut"), waiting: rapid.Bool().Draw(t, "waiting"),
 		}
@@ -124,7 +128,16 @@ func TestStepIsBounded(t *testing.T) {
 	})
 }
 
-// known is a state with a limit and averages whose samples do not scatter.
+// known is a state with a limit and settled averages.
 func known(limit int, short, long float64) state {
-	return state{limit: limit, short: short, long: long, best: long, seen: 100}
+	return state{limit: limit, short: short, long: long, count: 1e6, seen: settledSamples, reference: float64(limit)}
+}
+
+// samples that all show the same latency, at a cost of 1.
+func samples(n int, latency float64) sample {
+	var s sample
+	for range n {
+		s.add(latency, 1)
+	}
+	return s
 }

@@ -9,14 +9,13 @@ type window struct {
 	busy     float64 // integral of min(active cost, limit), or of the limit while someone waits, in cost-nanoseconds
 	capacity float64 // integral of the limit
 
-	samples     int
-	latency     float64 // sum, in nanoseconds
-	latencyCost float64 // sum of the sampled requests' costs
-	// Sums of squares and products of the two, for the spread.
-	latency2, latencyXCost, latencyCost2 float64
-	completed                            int
-	failed                               int
-	overloaded                           int
+	load float64 // integral of the active cost, in cost-nanoseconds
+
+	fresh, calm, stale sample // latencies, see evidence
+
+	completed  int
+	failed     int
+	overloaded int
 
 	severity Severity // last observed
 	peak     Severity // worst in this window
@@ -66,6 +65,7 @@ func (c *Controller) accrueLocked(now int64) {
 	}
 	c.window.busy += d * float64(used)
 	c.window.capacity += d * float64(c.state.limit)
+	c.window.load += d * float64(c.active.cost)
 	if c.waiting.count == 0 {
 		c.virtual += d * 1e-9 * c.rate
 	}
@@ -81,7 +81,10 @@ func (c *Controller) rollLocked(now int64) {
 	c.accrueLocked(end)
 	before := c.state.limit
 	var reason StepReason
-	c.state, reason = step(c.settings, c.state, w.evidence(c.waiting.count > 0, c.settings.Window))
+	e := w.evidence(c.waiting.count > 0, c.settings.Window)
+	all := e.utilization < c.settings.UtilizationHigh || c.state.seen < seedSamples
+	c.state, reason = step(c.settings, c.state, e)
+	c.state.long *= c.curve.learn(all && !reason.shed())
 	if reason == StepCritical {
 		w.lastCut, w.everCut = end, true
 	}
@@ -120,41 +123,42 @@ func (c *Controller) quietLocked(n int64) {
 
 func (w *window) evidence(waiting bool, length time.Duration) evidence {
 	e := evidence{
-		samples: w.samples, completed: w.completed, failed: w.failed, overloaded: w.overloaded,
+		load: w.load / float64(length), fresh: w.fresh, calm: w.calm, stale: w.stale,
+		completed: w.completed, failed: w.failed, overloaded: w.overloaded,
 		pressure: w.peak, cut: w.cutWithin(w.end, length), waiting: waiting,
 	}
 	if w.capacity > 0 {
 		e.utilization = w.busy / w.capacity
 	}
-	if w.samples > 0 {
-		r := w.latency / w.latencyCost
-		e.latency = r
-		if n := float64(w.samples); n > 1 && w.latency > 0 {
-			residual := w.latency2 - 2*r*w.latencyXCost + r*r*w.latencyCost2
-			e.spread = max(0, residual) / (n - 1) / (w.latency / n * w.latency / n)
-		}
-	}
 	return e
 }
 
-// sampleLocked takes the time from forwarding to the first byte. It is pooled over the window by cost: a large request is
-// not a slow one, and a small one's fixed part does not count as if it were large.
+// forwardLocked begins a latency sample. It will be a calm one when little runs compared with what did in better days: then
+// whatever latency it shows is not the limit's doing.
+func (c *Controller) forwardLocked(p *Permit, now int64) {
+	p.forwarded = now
+	active := float64(c.active.cost)
+	p.calm = c.active.cost <= p.cost || active <= c.settings.UtilizationLow*c.state.reference
+}
+
+// sampleLocked takes the time from forwarding to the first byte. Samples are pooled over the window by expected cost: a
+// large request is not a slow one, and a small one's fixed part does not count as if it were large.
 func (c *Controller) sampleLocked(p *Permit) {
 	if p.unsampled || p.forwarded == notForwarded {
 		return
 	}
 	p.unsampled = true
-	if p.forwarded < c.window.shedAt {
+	latency, expected := float64(max(0, c.now-p.forwarded)), c.curve.expected(p.cost)
+	fresh := p.forwarded >= c.window.shedAt
+	c.curve.add(p.cost, latency, fresh && p.calm)
+	if !fresh {
+		c.window.stale.add(latency, expected)
 		return
 	}
-	latency, cost := float64(max(0, c.now-p.forwarded)), float64(p.cost)
-	w := &c.window
-	w.samples++
-	w.latency += latency
-	w.latencyCost += cost
-	w.latency2 += latency * latency
-	w.latencyXCost += latency * cost
-	w.latencyCost2 += cost * cost
+	c.window.fresh.add(latency, expected)
+	if p.calm {
+		c.window.calm.add(latency, expected)
+	}
 }
 
 // learnLocked counts how a request ended. Cancelled clients and refusals of ours teach nothing.
