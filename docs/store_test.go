@@ -55,7 +55,10 @@ func TestStoreFigures(t *testing.T) {
 		}
 		return l
 	}
-	_, _ = svc.Release(ctx, func() lease.Ask { a := ask(0); a.Generation = acquire(0).Generation; return a }(), lease.OwnerExit)
+	generations[0] = acquire(0).Generation // makes the pool and sends the scripts
+	if _, refusal := svc.Release(ctx, ask(0), lease.OwnerExit); refusal != nil {
+		t.Fatalf("release: %s", refusal.Reason)
+	}
 	before := usedMemory(ctx, t, client)
 	for i := range generations {
 		generations[i] = acquire(i).Generation
