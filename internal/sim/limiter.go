@@ -99,7 +99,10 @@ func (h *headgate) FirstByte(x *Exchange) { x.handle.(*ticket).FirstByte() }
 
 func (h *headgate) Leave(x *Exchange, o adaptive.Outcome) { x.handle.(*ticket).Done(o) }
 
-func (h *headgate) Limit() float64 { return float64(h.controller.Snapshot().CurrentLimit) }
+func (h *headgate) Limit() (limit, utilization float64) {
+	s := h.controller.Snapshot()
+	return float64(s.CurrentLimit), s.Utilization
+}
 
 func (h *headgate) Close() error {
 	h.controller.Shutdown()
@@ -114,10 +117,10 @@ func Unlimited(chan<- *Exchange) (Limiter, error) { return unlimited{}, nil }
 
 type unlimited struct{}
 
-func (unlimited) Enter(*Exchange, string) Answer    { return Admit }
-func (unlimited) Forward(*Exchange)                 {}
-func (unlimited) FirstByte(*Exchange)               {}
-func (unlimited) Leave(*Exchange, adaptive.Outcome) {}
-func (unlimited) Abandon(*Exchange)                 {}
-func (unlimited) Limit() float64                    { return 0 }
-func (unlimited) Close() error                      { return nil }
+func (unlimited) Enter(*Exchange, string) Answer      { return Admit }
+func (unlimited) Forward(*Exchange)                   {}
+func (unlimited) FirstByte(*Exchange)                 {}
+func (unlimited) Leave(*Exchange, adaptive.Outcome)   {}
+func (unlimited) Abandon(*Exchange)                   {}
+func (unlimited) Limit() (limit, utilization float64) { return 0, 0 }
+func (unlimited) Close() error                        { return nil }

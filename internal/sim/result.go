@@ -25,14 +25,14 @@ type Result struct {
 	Good    float64   // goodput in cost·s per second, after the warm-up
 	Busy    float64   // share of the capacity that was used after the warm-up
 	Service time.Duration
-	Peak    int // most exchanges in the upstream at once
+	Open    int // requests that had no outcome yet at the end
 
-	setup     Setup
-	good      float64
-	busyStart float64
-	serviceN  int
-	ended     bool
-	inside    int
+	setup        Setup
+	utilizations []float64
+	good         float64
+	busyStart    float64
+	serviceN     int
+	ended        bool
 }
 
 func (r *Result) begin(s Setup) {
@@ -55,8 +55,6 @@ func (r *Result) refused(x *Exchange) {
 }
 
 func (r *Result) forwarded(x *Exchange) {
-	r.inside++
-	r.Peak = max(r.Peak, r.inside)
 	if r.counts(x.arrived) {
 		t := &r.Tenants[x.Tenant]
 		t.Forwarded++
@@ -65,7 +63,6 @@ func (r *Result) forwarded(x *Exchange) {
 }
 
 func (r *Result) completed(x *Exchange, now time.Duration) {
-	r.inside--
 	if !r.counts(now) {
 		return
 	}
@@ -80,9 +77,6 @@ func (r *Result) completed(x *Exchange, now time.Duration) {
 }
 
 func (r *Result) lost(x *Exchange, o adaptive.Outcome) {
-	if x.forwarded > 0 {
-		r.inside--
-	}
 	if !r.counts(x.arrived) {
 		return
 	}
@@ -93,7 +87,10 @@ func (r *Result) lost(x *Exchange, o adaptive.Outcome) {
 	}
 }
 
-func (r *Result) sampled(_ time.Duration, limit float64) { r.Limits = append(r.Limits, limit) }
+func (r *Result) sampled(limit, utilization float64) {
+	r.Limits = append(r.Limits, limit)
+	r.utilizations = append(r.utilizations, utilization)
+}
 
 func (r *Result) warm(u *Upstream) { r.busyStart = u.busy }
 
@@ -143,8 +140,15 @@ func (r *Result) Wait(q float64, tenants ...int) time.Duration {
 }
 
 // Mean limit over a span of the run.
-func (r *Result) Mean(from, to time.Duration) float64 {
-	span := r.Limits[int(from/time.Second):min(int(to/time.Second), len(r.Limits))]
+func (r *Result) Mean(from, to time.Duration) float64 { return mean(r.Limits, from, to) }
+
+// Utilization of the limit after the warm-up, as the limiter itself measures it.
+func (r *Result) Utilization() float64 {
+	return mean(r.utilizations, r.setup.Warmup, r.setup.Length)
+}
+
+func mean(perSecond []float64, from, to time.Duration) float64 {
+	span := perSecond[int(from/time.Second):min(int(to/time.Second), len(perSecond))]
 	var sum float64
 	for _, l := range span {
 		sum += l

@@ -47,7 +47,7 @@ type Limiter interface {
 	FirstByte(x *Exchange)
 	Leave(x *Exchange, o adaptive.Outcome)
 	Abandon(x *Exchange) // the client of a waiting exchange is gone; it is not settled any more
-	Limit() float64
+	Limit() (limit, utilization float64)
 	Close() error // after the last exchange has left; an error when something is still held
 }
 
@@ -64,15 +64,15 @@ type Step struct {
 type Setup struct {
 	Seed     uint64
 	Tenants  []Tenant
-	Gaps     Gaps // nil = Poisson
+	Replay   *Trace // whose arrivals to stretch to the rate; nil = Poisson
 	Upstream Upstream
 	Timeout  time.Duration // the client's, from forwarding; 0 = none
 	Cancel   float64       // share of the clients that leave at a random moment of their service
 	Warmup   time.Duration // nothing is counted before
 	Length   time.Duration
 	Steps    []Step
-	// Saturate keeps every tenant backlogged instead of drawing arrivals: each has this many requests in the gate.
-	Saturate int
+	// Forwarded is told of every exchange that goes to the upstream.
+	Forwarded func(tenant int)
 }
 
 // Run is a simulation under way.
@@ -86,6 +86,7 @@ type Run struct {
 	seq     int
 	start   time.Time
 	rate    float64
+	gaps    Gaps
 	open    int // exchanges that have entered and not left
 	closing bool
 }
@@ -102,16 +103,15 @@ func Simulate(s Setup, f Factory) (*Result, error) {
 	for _, t := range s.Tenants {
 		r.rate += t.Rate
 	}
-	if r.Gaps == nil {
-		r.Gaps = Poisson
+	r.gaps = Poisson
+	if s.Replay != nil {
+		r.gaps = s.Replay.Replay()
 	}
 	for _, step := range s.Steps {
 		r.after(step.At, func() { step.Do(r) })
 	}
-	if s.Saturate > 0 {
-		r.after(0, r.backlog)
-	} else if r.rate > 0 {
-		r.after(r.Gaps(r.rng, r.rate), r.arrival)
+	if r.rate > 0 {
+		r.after(r.gaps(r.rng, r.rate), r.arrival)
 	}
 	r.after(time.Second, r.sample)
 	r.loop()
@@ -167,10 +167,11 @@ func (r *Run) sample() {
 	if r.now() == r.Warmup {
 		r.result.warm(&r.Upstream)
 	}
-	r.result.sampled(r.now(), r.limiter.Limit())
+	r.result.sampled(r.limiter.Limit())
 	if r.now() >= r.Length {
 		r.result.stop(&r.Upstream)
 		r.closing = true
+		r.result.Open = r.open
 		return
 	}
 	r.after(time.Second, r.sample)
@@ -180,7 +181,7 @@ func (r *Run) arrival() {
 	if r.closing {
 		return
 	}
-	r.after(r.Gaps(r.rng, r.rate), r.arrival)
+	r.after(r.gaps(r.rng, r.rate), r.arrival)
 	pick := r.rng.Float64() * r.rate
 	for i, t := range r.Tenants {
 		if pick -= t.Rate; pick < 0 {
@@ -190,12 +191,10 @@ func (r *Run) arrival() {
 	}
 }
 
-// backlog fills every tenant's queue; enter's exchanges are replaced as they are admitted.
-func (r *Run) backlog() {
-	for range r.Saturate {
-		for i := range r.Tenants {
-			r.enter(i)
-		}
+// Inject lets a tenant send n requests at once.
+func (r *Run) Inject(tenant, n int) {
+	for range n {
+		r.enter(tenant)
 	}
 }
 
@@ -237,12 +236,12 @@ func (r *Run) forward(x *Exchange) {
 	x.forwarded, x.phase = r.now(), prefilling
 	r.limiter.Forward(x)
 	r.result.forwarded(x)
+	if r.Forwarded != nil {
+		r.Forwarded(x.Tenant)
+	}
 	r.Upstream.start(x, float64(x.Size.Cost), x.Size.Prefill)
 	if r.Timeout > 0 {
 		r.after(r.Timeout, func() { r.leave(x, adaptive.Timeout) })
-	}
-	if r.Saturate > 0 && !r.closing {
-		r.after(0, func() { r.enter(x.Tenant) })
 	}
 }
 
