@@ -122,7 +122,7 @@
 // A threshold on latency cannot be right for every upstream. One that queues is at its knee when latency starts to rise;
 // one that shares, as batching inference does, is slower long before and still gains throughput. What tells them apart
 // is the elasticity of latency to the limit (see slope), a by-product of the limit's own sawtooth. As long as it says that
-// more concurrency pays, the threshold is 2.3 times as high. It also rights a normal that was learned wrong, as by a process
+// more concurrency pays, the threshold is 2.5 times as high. It also rights a normal that was learned wrong, as by a process
 // that starts into an overload: where latency hardly answers to the limit, normal rises to it, up to twice what it was, and
 // where latency answers more than in proportion, the whole sawtooth is above the knee and normal falls. When latency goes
 // against the limit, something else was stronger, and nothing is concluded.

@@ -60,7 +60,7 @@ const (
 	// noiseMargin is how many standard errors a rise must show beyond the threshold.
 	noiseMargin = 1.5
 	// flatTolerance is the factor on the threshold while the elasticity says that more concurrency still pays.
-	flatTolerance = 2.3
+	flatTolerance = 2.5
 	// fullSamples is how many samples make a window count fully in the averages.
 	fullSamples = 20
 	// enoughSamples must have been forwarded since the limit was last lowered before latency lowers it again.
