@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -75,7 +76,7 @@ func TestAPIAnswersInOrder(t *testing.T) {
 	list := append(managers(s),
 		lease.Principal{ID: "plain", KeySHA256: lease.HashKey("key-plain")},
 		lease.Principal{ID: "empty", KeySHA256: lease.HashKey("key-empty"), Scopes: []string{"lease:exclusive"}})
-	svc, err := lease.New(s, list, lease.Options{})
+	svc, err := lease.New(s, list, lease.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,8 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{}) // failing connections are what most of these tests are about
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // most of them wait for time to pass
 	goleak.VerifyTestMain(m)
 }
 

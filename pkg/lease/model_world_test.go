@@ -231,7 +231,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		},
 		"time passes": func(t *rapid.T) {
 			if !w.lost {
-				w.sleep(time.Duration(rapid.Int64Range(1, int64(w.ttl*5/4/time.Millisecond)).Draw(t, "ms")) * time.Millisecond)
+				w.sleep(time.Duration(rapid.Int64Range(1, int64(w.ttl/2/time.Millisecond)).Draw(t, "ms")) * time.Millisecond)
 			}
 		},
 		"store loses": func(t *rapid.T) {

@@ -180,9 +180,13 @@ func TestAcquireWaitsForReplicas(t *testing.T) {
 	primary := startRedis(t, "repl-diskless-sync yes", "repl-diskless-sync-delay 0")
 	replica := startRedis(t, "replicaof 127.0.0.1 "+primary.Port())
 	ctx := within(t, 60*time.Second)
-	eventually(t, 20*time.Second, "the replica's link", func() bool {
-		info, err := replica.Client().Info(ctx, "replication").Result()
-		return err == nil && strings.Contains(info, "master_link_status:up")
+	eventually(t, 20*time.Second, "a replica that confirms", func() bool { // it is called online before it gets anything
+		pipe := primary.Client().Pipeline()
+		pipe.Set(ctx, "first", "1", time.Minute)
+		confirmed := pipe.Do(ctx, "WAIT", 1, 1000)
+		_, err := pipe.Exec(ctx)
+		n, _ := confirmed.Int()
+		return err == nil && n == 1
 	})
 	s := onRedis(settings("acct-1"), primary.Addr)
 	s.Store.Redis.WaitReplicas = 1
