@@ -147,15 +147,11 @@ func (a *app) apply(cfg *config.Config) error {
 
 func (a *app) adminSources() admin.Sources {
 	return admin.Sources{
-		Ready: func() error {
-			if !a.ready.Load() {
-				return errors.New("starting or draining")
-			}
-			return nil
-		},
+		Ready:   a.readiness,
 		Health:  a.healthDocument,
 		Config:  func() ([]byte, error) { return a.config.Load().Redacted() },
 		Metrics: a.metrics.Handler(),
+		Leases:  a.leases.ListHandler(),
 		Board:   a.board,
 	}
 }
@@ -181,7 +177,7 @@ func (a *app) healthDocument() admin.Health {
 func (a *app) api() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/admission/probe", a.server.ProbeHandler())
-	leases := a.leases.Handler(a.leases.IdentifyRequest)
+	leases := a.leases.Handler(a.server.IdentifyRequest)
 	mux.Handle("/v1/session-leases", leases)
 	mux.Handle("/api/v1/session-leases", leases)
 	return mux

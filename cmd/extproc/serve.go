@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -51,7 +50,9 @@ func serve(ctx context.Context, path string, environ []string, stderr io.Writer)
 	running.Go(func() { a.watch(background, path, environ) })
 
 	failed := a.start()
-	a.setReady(true)
+	a.ready.Store(true)
+	running.Go(func() { a.reportHealth(background) })
+	a.publishHealth()
 	log.Info("ready", "grpc", cfg.Listen.GRPC, "admin", cfg.Listen.Admin, "api", cfg.Listen.API, "config", cfg.Hash(), "version", buildVersion())
 	select {
 	case <-ctx.Done():
@@ -129,7 +130,8 @@ func (a *app) start() <-chan error {
 // then waiters are refused, held exchanges are let go and, when the grace is over, whatever is left is cut.
 func (a *app) drain() error {
 	shutdown := a.config.Load().Shutdown
-	a.setReady(false)
+	a.ready.Store(false)
+	a.publishHealth()
 	a.log.Info("draining", "drain", shutdown.Drain, "grace", shutdown.Grace, "in_flight", a.server.Active())
 	deadline := time.NewTimer(shutdown.Grace)
 	defer deadline.Stop()
@@ -161,17 +163,6 @@ func (a *app) drain() error {
 	}
 	a.log.Info("stopped", "in_flight", a.server.Active())
 	return nil
-}
-
-// setReady answers readiness probes and the gRPC health service.
-func (a *app) setReady(ready bool) {
-	a.ready.Store(ready)
-	state := healthpb.HealthCheckResponse_NOT_SERVING
-	if ready {
-		state = healthpb.HealthCheckResponse_SERVING
-	}
-	a.health.SetServingStatus("", state)
-	a.health.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, state)
 }
 
 // newGRPC makes the gRPC server with the standard health service on it.

@@ -14,6 +14,7 @@ type Sources struct {
 	Health  func() Health          // a fresh document
 	Config  func() ([]byte, error) // the configuration in force as YAML, redacted
 	Metrics http.Handler
+	Leases  http.Handler // state and history of the lease pools
 	Board   *Board
 }
 
@@ -39,6 +40,7 @@ func Handler(s Sources) http.Handler {
 		_, _ = w.Write(yaml)
 	})
 	mux.Handle("GET /metrics", s.Metrics)
+	mux.Handle("GET /v1/session-leases", s.Leases)
 	mux.HandleFunc("GET /{$}", s.Board.servePage)
 	mux.HandleFunc("GET /events", s.Board.serveEvents)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

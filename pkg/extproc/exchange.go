@@ -151,7 +151,7 @@ func (x *exchange) evidenceIsIn() bool {
 // admit lets Envoy contact the upstream: the withheld answers go out with the next flush.
 func (x *exchange) admit() {
 	x.decided = true
-	x.clock.heard() // what the decision took, the upload is not to blame for
+	x.clock.heard()                                                                    // what the decision took, the upload is not to blame for
 	x.body.scans = x.body.scans && x.policy.config.Bytes.Structure.HardMaxMessages > 0 // else nobody asks any more
 	x.permit.forwarded()
 	d := x.decision("admitted")

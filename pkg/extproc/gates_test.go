@@ -495,6 +495,14 @@ func TestParentTokens(t *testing.T) {
 	tooLarge.refused(413, "payload_too_large")
 	child.finish()
 	gateway.finish()
+
+	deepest := r.open()
+	deepest.send(rh(early, true, "x-headgate-parent", r.parents.Issue(adaptive.Parent{Lane: "a", Cluster: "chat", Depth: 3})))
+	got := deepest.wants("RH")[0].GetRequestHeaders().GetResponse().GetHeaderMutation()
+	if len(got.GetSetHeaders()) != 0 || len(got.GetRemoveHeaders()) != 1 || got.GetRemoveHeaders()[0] != "x-headgate-parent" {
+		t.Errorf("at the greatest depth: %v, want the token removed and none set", got)
+	}
+	deepest.finish()
 }
 
 // TestRefusalsLeakNothing: a client that never closes its side costs nothing after its refusal.

@@ -141,11 +141,9 @@ func outcomeOf(code int) adaptive.Outcome {
 	return adaptive.OK
 }
 
-// parentToken makes the token that a gateway upstream puts on the requests it turns this one into.
+// parentToken makes the token that a gateway upstream puts on the requests it turns this one into; "" where requests are
+// nested as deeply as allowed.
 func (x *exchange) parentToken() string {
-	if !x.settings.Fanout.IssueParent || !x.decided {
-		return ""
-	}
 	parent := adaptive.Parent{Lane: x.facts.tenant.name, Cluster: x.facts.cluster, Depth: 1}
 	if p := x.facts.parent; p != nil {
 		parent.Lane, parent.Depth = p.Lane, p.Depth+1

@@ -2,7 +2,9 @@ package extproc
 
 import (
 	"context"
+	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/pkg/extproc/wire"
@@ -107,6 +109,20 @@ func (l *leaseHold) answered(x *exchange, m *wire.Message, code int) {
 	if rest := x.server.leases.Cooldown(code, string(retryAfter), string(date)); rest > 0 {
 		x.server.rest(l.fence.Pool, l.fence.Connection, rest)
 	}
+}
+
+// IdentifyRequest finds who calls the lease API, in the same sources as for a request through Envoy. Only headers reach
+// it: the API key, and those that Envoy's own authentication sets.
+func (s *Server) IdentifyRequest(r *http.Request) (lease.Identity, *lease.Refusal) {
+	for _, source := range s.policy.Load().principals {
+		if source.Header == "" {
+			continue
+		}
+		if name := strings.TrimSpace(r.Header.Get(source.Header)); name != "" {
+			return s.leases.Identify(name), nil
+		}
+	}
+	return s.leases.IdentifyRequest(r)
 }
 
 func leaseVerdict(r *lease.Refusal) *Verdict {

@@ -85,8 +85,12 @@ func (x *exchange) frameOf(r *reply) wire.Frame {
 func (x *exchange) mutation() wire.Mutation {
 	m := wire.Mutation{Remove: x.facts.remove}
 	x.lease.mutate(&m)
-	if token := x.parentToken(); token != "" {
-		m.Set = append(m.Set, wire.Header{Name: headerParent, Value: token})
+	if x.settings.Fanout.IssueParent && x.decided {
+		if token := x.parentToken(); token != "" {
+			m.Set = append(m.Set, wire.Header{Name: headerParent, Value: token})
+		} else {
+			m.Remove = append(m.Remove, headerParent) // nested as deeply as allowed: the one that came ends here
+		}
 	}
 	m.Remove = without(m.Remove, m.Set)
 	return m

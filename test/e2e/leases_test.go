@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/stack"
+)
+
+// session is a client of the lease API through Envoy.
+type session struct {
+	s          *stack.Stack
+	c          *http.Client
+	key, owner string
+}
+
+func (a session) do(t *testing.T, action string) (int, map[string]any) {
+	t.Helper()
+	got := must(t, a.s, a.c, request{method: "POST", path: "/v1/session-leases", body: strings.NewReader(action), length: int64(len(action)),
+		headers: map[string]string{"content-type": "application/json", "authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner}})
+	var fields map[string]any
+	if err := json.Unmarshal([]byte(got.body), &fields); err != nil {
+		t.Fatalf("%s: %d %q: %v", action, got.status, got.body, err)
+	}
+	return got.status, fields
+}
+
+// acquire returns the generation as text.
+func (a session) acquire(t *testing.T) string {
+	t.Helper()
+	status, fields := a.do(t, `{"action":"acquire","model":"demo"}`)
+	if status != 200 {
+		t.Fatalf("acquire: %d %v, want 200", status, fields)
+	}
+	return fmt.Sprintf("%.0f", fields["generation"])
+}
+
+// get sends a leased request and returns the answer and what the upstream saw.
+func (a session) get(t *testing.T, generation string, more ...string) (response, stack.Echo) {
+	t.Helper()
+	headers := map[string]string{"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}
+	for i := 0; i < len(more); i += 2 {
+		headers[more[i]] = more[i+1]
+	}
+	got := must(t, a.s, a.c, request{path: "/leased/echo", headers: headers})
+	var e stack.Echo
+	if got.status == http.StatusOK {
+		if err := json.Unmarshal([]byte(got.body), &e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return got, e
+}
+
+// TestLeasedRequests: a lease routes to its connection, the upstream can fence too, and nothing passes without one.
+func TestLeasedRequests(t *testing.T) {
+	t.Parallel()
+	s := start(t, stack.Options{})
+	protocols(t, func(t *testing.T, c *http.Client) {
+		name := map[bool]string{true: "a", false: "b"}[strings.HasSuffix(t.Name(), "HTTP1")]
+		a := session{s, c, "demo-key-a", "vlo_" + strings.Repeat(name, 43)}
+		generation := a.acquire(t)
+		got, seen := a.get(t, generation)
+		connection := seen.Headers.Get("X-Omniroute-Connection")
+		if got.status != 200 || (connection != "acct-1" && connection != "acct-2") || seen.Headers.Get("X-Omniroute-Lease-Generation") != generation {
+			t.Errorf("leased request: %d, connection %q, generation %q; want 200, one of the two, %s", got.status, connection, seen.Headers.Get("X-Omniroute-Lease-Generation"), generation)
+		}
+		if owner := seen.Headers.Get("X-Omniroute-Lease-Owner"); owner != "" {
+			t.Error("the upstream saw the owner, want it removed")
+		}
+		before, err := s.Envoy.Stats(t.Context(), "cluster."+connection+".upstream_rq_completed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.get(t, generation, "x-omniroute-connection", connection)
+		after, err := s.Envoy.Stats(t.Context(), "cluster."+connection+".upstream_rq_completed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key := "cluster." + connection + ".upstream_rq_completed"; after[key] != before[key]+1 {
+			t.Errorf("Envoy's cluster of the connection served %d requests before and %d after, want one more", before[key], after[key])
+		}
+		seenBefore := s.Upstream.CountsOf("/leased/echo").Seen
+		for what, c := range map[string]struct {
+			generation, owner string
+			more              []string
+			status            int
+			reason            string
+		}{
+			"stale":            {"1", a.owner, nil, 409, "LEASE_FENCE_STALE"},
+			"no owner":         {generation, "", nil, 400, "LEASE_CONTEXT_REQUIRED"},
+			"pinned elsewhere": {generation, a.owner, []string{"x-omniroute-connection", "acct-3"}, 409, "LEASE_CONNECTION_MISMATCH"},
+			"forged route":     {"", "", []string{"x-omniroute-connection", "acct-1"}, 400, "LEASE_CONTEXT_REQUIRED"},
+		} {
+			b := a
+			b.owner = c.owner
+			if got, _ := b.get(t, c.generation, c.more...); got.status != c.status || got.reason() != c.reason {
+				t.Errorf("%s: %d %s, want %d %s", what, got.status, got.reason(), c.status, c.reason)
+			}
+		}
+		if n := s.Upstream.CountsOf("/leased/echo").Seen; n != seenBefore {
+			t.Errorf("the upstream saw %d of the refused requests, want 0", n-seenBefore)
+		}
+		if status, fields := a.do(t, `{"action":"release","generation":`+generation+`}`); status != 200 || fields["state"] != "RELEASED" {
+			t.Errorf("release: %d %v, want 200 RELEASED", status, fields)
+		}
+		if got, _ := a.get(t, generation); got.status != 409 || got.reason() != "LEASE_REQUIRED" {
+			t.Errorf("after the release: %d %s, want 409 LEASE_REQUIRED", got.status, got.reason())
+		}
+	})
+}
+
+// TestReadinessFollowsTheStore: where leases are denied without the store, the sidecar is not ready, and is again once
+// the store is back; it is alive all the time. Where they are allowed, it stays ready.
+func TestReadinessFollowsTheStore(t *testing.T) {
+	t.Parallel()
+	for policy, readyWithout := range map[string]bool{"deny": false, "allow": true} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			redis, err := stack.StartRedis(ctx, stack.RedisOptions{})
+			if err != nil {
+				t.Fatalf("start Redis: %v", err)
+			}
+			defer redis.Stop()
+			s := start(t, stack.Options{Overlay: fmt.Sprintf("leases: {onStoreError: %s, store: {redis: {addrs: [%q]}}}", policy, redis.Addr)})
+			a := session{s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("r", 43)}
+			generation := a.acquire(t)
+			redis.Kill()
+			eventually(t, "the sidecar to notice", func() bool {
+				got, _ := a.get(t, generation)
+				_, err := s.Sidecar.Get(ctx, "/readyz")
+				return (err == nil) == readyWithout && (got.status == 503) == !readyWithout
+			})
+			if _, err := s.Sidecar.Get(ctx, "/livez"); err != nil {
+				t.Errorf("liveness without the store: %v, want it alive", err)
+			}
+			if err := redis.Restart(ctx); err != nil {
+				t.Fatalf("restart Redis: %v", err)
+			}
+			began := time.Now()
+			eventually(t, "the sidecar to be ready again", func() bool { _, err := s.Sidecar.Get(ctx, "/readyz"); return err == nil })
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("ready %v after the store came back, want at most 5 s", took)
+			}
+		})
+	}
+}
