@@ -31,6 +31,26 @@ endif
 	$(GO) test $(RACE) -timeout 20m ./...
 	cd test/bench && $(GO) vet ./... && $(GO) test ./...
 
+.PHONY: test-page
+test-page: ## Open the status page in headless Chromium while load runs (needs chromium)
+	$(GO) test -tags browser -timeout 10m ./test/page
+
+.PHONY: test-manifests
+test-manifests: ## Check the Kubernetes manifests, dashboards and image against the real API types
+	cd test/manifests && $(GO) vet ./... && $(GO) test -timeout 20m ./...
+
+.PHONY: sim
+sim: ## Simulate tenants and upstreams in virtual time: one table, and build/sim.json
+	cd test/bench && $(GO) test -count=1 -timeout 60m -run TestSim -v ./sim
+
+.PHONY: bench
+bench: ## Compare with a no-op processor through a real Envoy: one table, and build/bench.json
+	cd test/bench && $(GO) run ./cmd/bench
+
+.PHONY: bench-adaptive
+bench-adaptive: ## Compare the lanes with other limiters: one table
+	cd test/bench && $(GO) test -count=1 -run '^$$' -bench . -benchmem ./adaptive
+
 .PHONY: lint
 lint: ## Check style with golangci-lint, built from the tools module
 	$(GO) build -C tools -o ../$(BUILD)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
