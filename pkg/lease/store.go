@@ -66,6 +66,7 @@ func (s *store) read(ctx context.Context, pool string, sc *script, keys []string
 func (s *store) guard(ctx context.Context, pool, name string, timeout time.Duration, f func(context.Context) (any, error)) (any, error) {
 	b := s.breaker(pool)
 	start := time.Now()
+	ctx, span := traceCall(ctx, name)
 	v, err := b.Execute(func() (any, error) {
 		callCtx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -77,6 +78,7 @@ func (s *store) guard(ctx context.Context, pool, name string, timeout time.Durat
 		return v, err
 	})
 	s.observer.call(name, time.Since(start), err)
+	endCall(span, err)
 	if err != nil {
 		return nil, failed(name, err)
 	}
