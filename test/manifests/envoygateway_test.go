@@ -9,9 +9,13 @@ import (
 	egv1a1 "github.com/envoyproxy/gateway/api/v1alpha1"
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3" // in the recording
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3" // in the recording
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"                        // in the recording
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
 	"github.com/ohler55/ojg/jp"
@@ -20,11 +24,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// envoyGateway is what Envoy Gateway makes of the overlay without its EnvoyPatchPolicy; testdata/README.md tells how it was
-// recorded.
+// envoyGateway is what Envoy Gateway makes of the overlay without its EnvoyPatchPolicy; the file tells how it was recorded.
 type envoyGateway struct {
-	Listener map[string]any   `json:"listener"`
-	Clusters []map[string]any `json:"clusters"`
+	Listener  map[string]any `json:"listener"`
+	Cluster   map[string]any `json:"cluster"`
+	Endpoints map[string]any `json:"endpoints"`
 }
 
 func recorded(t *testing.T) envoyGateway {
@@ -81,16 +85,21 @@ func TestEnvoyGatewayPatchAddsWhatThePolicyCannotSay(t *testing.T) {
 		t.Errorf("the patched filter is not what extproc envoy prints (-want +got):\n%s", diff)
 	}
 
-	// Envoy validates it with the routes in place of a control plane that delivers them.
+	// Envoy validates it with routes and endpoints in place of a control plane that delivers them.
 	manager.RouteSpecifier = nil
 	merge(t, map[string]any{"route_config": map[string]any{"virtual_hosts": []any{map[string]any{"name": "x", "domains": []any{"*"}}}}}, manager)
 	chain.GetFilters()[0].ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: toAny(t, manager)}
-	b := &bootstrapv3.Bootstrap{StaticResources: &bootstrapv3.Bootstrap_StaticResources{Listeners: []*listenerv3.Listener{patched}}}
-	for _, each := range given.Clusters {
-		c := &clusterv3.Cluster{}
-		unmarshalProto(t, each, c)
-		b.StaticResources.Clusters = append(b.StaticResources.Clusters, c)
+	cluster := &clusterv3.Cluster{}
+	unmarshalProto(t, given.Cluster, cluster)
+	if target := got.GetGrpcService().GetEnvoyGrpc().GetClusterName(); target != cluster.GetName() {
+		t.Errorf("the filter asks cluster %s, the sidecar's is %s", target, cluster.GetName())
 	}
+	cluster.EdsClusterConfig, cluster.ClusterDiscoveryType = nil, &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+	cluster.LoadAssignment = &endpointv3.ClusterLoadAssignment{}
+	unmarshalProto(t, given.Endpoints, cluster.LoadAssignment)
+	b := &bootstrapv3.Bootstrap{StaticResources: &bootstrapv3.Bootstrap_StaticResources{
+		Listeners: []*listenerv3.Listener{patched}, Clusters: []*clusterv3.Cluster{cluster},
+	}}
 	validateProto(t, b)
 }
 
