@@ -105,9 +105,9 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 
 // What the gRPC server may receive and hold.
 const (
-	minReceive       = 128 << 20 // one chunk can be Envoy's whole connection buffer
-	streamWindow     = 256 << 10 // per stream; bounds what a slow exchange keeps in memory
-	connectionWindow = 4 << 20
+	minReceive       = 128 << 20       // one chunk can be Envoy's whole connection buffer
+	streamWindow     = 256 << 10       // per stream; bounds what a slow exchange keeps in memory
+	connectionWindow = 1 << 30         // never the limit: where Envoy's connection runs out of window, it lets some streams starve
 	pingInterval     = 5 * time.Second // Envoy's keepalive may be as frequent
 )
 
