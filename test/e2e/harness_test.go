@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -58,7 +59,7 @@ func start(t *testing.T, o stack.Options, expected ...expectation) *stack.Stack 
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	o.Binary = sidecarBinary
+	o.Binary = cmp.Or(o.Binary, sidecarBinary)
 	s, err := stack.Start(ctx, o)
 	if err != nil {
 		t.Fatalf("start the stack: %v", err)
