@@ -125,7 +125,8 @@
 // more concurrency pays, the threshold is 2.5 times as high. It also rights a normal that was learned wrong, as by a process
 // that starts into an overload: where latency hardly answers to the limit, normal rises to it, up to twice what it was, and
 // where latency answers more than in proportion, the whole sawtooth is above the knee and normal falls. When latency goes
-// against the limit, something else was stronger, and nothing is concluded.
+// against the limit, something else was stronger, and nothing is concluded; when it nearly doubles at once, what was known is
+// forgotten.
 //
 // A long overload leaves no trace in this: at 1.5 times the capacity the limit's mean over the last ten of thirty minutes is
 // 0.9 to 1.0 of that over the first ten, on all upstreams simulated.

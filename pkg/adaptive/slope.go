@@ -16,8 +16,8 @@ type slope struct {
 }
 
 const (
-	// slopeKeep is what remains of the sums after a window: they remember about 30.
-	slopeKeep = 0.97
+	// slopeKeep is what remains of the sums after a window: they remember about 50.
+	slopeKeep = 0.98
 	// slopeSpread is the variance of log(limit) from which an elasticity can be told: two shedding steps in the memory.
 	slopeSpread = 0.003
 	// flatBelow is the elasticity under which the limit is not what makes requests slow.
@@ -25,8 +25,8 @@ const (
 	// kneeFrom is the elasticity from which more concurrency no longer pays. It is above one half because the limit is
 	// lowered when latency happens to be high, which makes the fit too steep.
 	kneeFrom = 0.65
-	// steepFrom is the elasticity that is not met while the knee is within the limit's range.
-	steepFrom = 0.95
+	// steepFrom is the elasticity above which the whole range of the limit is past the knee.
+	steepFrom = 1
 )
 
 func (l *slope) add(limit, latency, samples float64) {

@@ -62,7 +62,9 @@ const (
 	// flatTolerance is the factor on the threshold while the elasticity says that more concurrency still pays.
 	flatTolerance = 2.5
 	// fullSamples is how many samples make a window count fully in the averages.
-	fullSamples = 20
+	fullSamples = 15
+	// jump is the rise that no step of growth explains: what was known about the slope is about another upstream.
+	jump = 0.8
 	// enoughSamples must have been forwarded since the limit was last lowered before latency lowers it again.
 	enoughSamples = 4
 	// staleFactor is how far above normal the latencies of requests from before must be to count as well.
@@ -91,6 +93,9 @@ func step(s Settings, st state, e evidence) (state, StepReason) {
 		st.since++
 	}
 	st.observe(s, e)
+	if st.count >= enoughSamples && st.gradient() >= jump+2*st.noise() {
+		st.slope = slope{}
+	}
 	limit, reason := decide(s, st, e)
 	st.learn(s, e, reason)
 	if e.utilization <= s.UtilizationLow {
@@ -150,7 +155,7 @@ func (st *state) slow(s Settings, e evidence) bool {
 	if elasticity, known := st.slope.elasticity(); known && elasticity < kneeFrom {
 		threshold *= flatTolerance
 	}
-	return st.gradient() >= threshold+noiseMargin*math.Sqrt(st.cv2*(1/st.count+1/st.seen))
+	return st.gradient() >= threshold+noiseMargin*st.noise()
 }
 
 // blind reports whether nothing has been seen yet of what the lowered limit did.
@@ -220,5 +225,8 @@ func (st *state) gradient() float64 {
 	}
 	return (st.short - st.long) / st.long
 }
+
+// noise is the standard error of the gradient.
+func (st *state) noise() float64 { return math.Sqrt(st.cv2 * (1/st.count + 1/st.seen)) }
 
 func scale(limit int, factor float64) int { return int(math.Floor(float64(limit) * factor)) }
