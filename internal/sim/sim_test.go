@@ -40,24 +40,24 @@ func TestFairness(t *testing.T) {
 
 func TestQuietTenants(t *testing.T) {
 	t.Parallel()
-	q := Quiet{Name: "log-normal", Sizes: moderate(), Tenants: 4, Capacity: 150, WaitGoal: 1, Length: 360 * time.Second}
+	q := Quiet{Name: "log-normal", Sizes: Moderate(), Tenants: 4, Capacity: 150, WaitGoal: 1, Length: 360 * time.Second}
 	check(t, q.Goals(bubble(t)))
 }
 
 func TestGoodputAtAHardKnee(t *testing.T) {
 	t.Parallel()
-	got, note := Ratio(bubble(t), Hard, moderate(), capacity, []uint64{1}, []float64{1, 1.1}, 400*time.Second)
+	got, note := Ratio(bubble(t), Hard, Moderate(), capacity, []uint64{1}, []float64{1, 1.1}, 400*time.Second)
 	check(t, []Goal{atLeast("hard knee: goodput over best static", got, 0.90, "%s", note)})
 }
 
 func TestCapacityHalvesAndReturns(t *testing.T) {
 	t.Parallel()
-	check(t, StepGoals(bubble(t), "hard knee", Hard, moderate()))
+	check(t, StepGoals(bubble(t), "hard knee", Hard, Moderate(), []uint64{6, 7, 8}))
 }
 
 func TestOverloadDoesNotBecomeNormal(t *testing.T) {
 	t.Parallel()
-	check(t, []Goal{DriftGoal(bubble(t), "soft knee", Soft, moderate(), 15*time.Minute)})
+	check(t, []Goal{DriftGoal(bubble(t), "soft knee", Soft, Moderate(), 15*time.Minute)})
 }
 
 func TestIdle(t *testing.T)    { t.Parallel(); check(t, IdleGoals(bubble(t), 10*time.Minute)) }

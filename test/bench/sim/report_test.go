@@ -1,0 +1,104 @@
+//go:build sim
+
+package sim
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/sim"
+)
+
+var out = flag.String("out", "", "file for the report, as JSON")
+
+// report is the whole of the simulation. It is behind a build tag because it takes minutes.
+type report struct {
+	t     *testing.T
+	Goals []sim.Goal `json:"goals"`
+}
+
+func (r *report) add(goals ...sim.Goal) {
+	for _, g := range goals {
+		fmt.Println(g)
+	}
+	r.Goals = append(r.Goals, goals...)
+}
+
+func (r *report) run(s sim.Setup, f sim.Factory) *sim.Result {
+	var result *sim.Result
+	synctest.Test(r.t, func(t *testing.T) {
+		var err error
+		if result, err = sim.Simulate(s, f); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return result
+}
+
+func TestReport(t *testing.T) {
+	r := &report{t: t}
+	conversations, err := sim.Conversations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := sim.Code()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := map[string]sim.Sizes{"log-normal": sim.Moderate(), "conversations": conversations.Sizes(), "code": code.Sizes()}
+	peers := sim.Peers{"no limit": sim.Unlimited, "failsafe-go": Failsafe, "one queue": sim.FIFO(sim.Enforcing())}
+	seeds := []uint64{11, 12, 13}
+
+	r.add(sim.FairnessGoals(r.run, 5*time.Minute)...)
+	for _, q := range []sim.Quiet{
+		{Name: "log-normal", Sizes: sizes["log-normal"], Tenants: 4, Capacity: 150, WaitGoal: 1},
+		{Name: "conversations", Sizes: sizes["conversations"], Replay: conversations, Tenants: 4, Capacity: 150, WaitGoal: 1.75},
+		{Name: "code", Sizes: sizes["code"], Tenants: 4, Capacity: 150, WaitGoal: 1.75},
+	} {
+		q.Length = 15 * time.Minute
+		r.add(q.Goals(r.run)...)
+	}
+	r.add(sim.GoodputGoals(r.run, "hard", sim.Hard, sizes, peers, seeds, 10*time.Minute)...)
+	r.add(sim.GoodputGoals(r.run, "soft", sim.Soft, sizes, peers, seeds, 10*time.Minute)...)
+	for _, name := range []string{"log-normal", "conversations", "code"} {
+		r.add(sim.StepGoals(r.run, name, sim.Hard, sizes[name], []uint64{11, 12, 13, 14, 15})...)
+	}
+	for _, name := range []string{"log-normal", "conversations", "code"} {
+		r.add(sim.DriftGoal(r.run, "hard knee, "+name, sim.Hard, sizes[name], 30*time.Minute))
+		r.add(sim.DriftGoal(r.run, "soft knee, "+name, sim.Soft, sizes[name], 30*time.Minute))
+	}
+	r.add(sim.IdleGoals(r.run, 10*time.Minute)...)
+	r.add(sim.SickGoals(r.run, 30*time.Minute)...)
+	r.add(sim.CancelGoals(r.run, 30*time.Minute)...)
+	r.add(sim.StreamGoals(r.run, 30*time.Minute)...)
+	r.add(sim.NoiseGoals(r.run, time.Hour)...)
+	r.add(sim.CreditGoals(r.run)...)
+	r.finish()
+}
+
+// finish writes the report, and fails the test for what was missed.
+func (r *report) finish() {
+	if *out != "" {
+		raw, err := json.MarshalIndent(r, "", "  ")
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(*out), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(*out, append(raw, '\n'), 0o644)
+		}
+		if err != nil {
+			r.t.Errorf("write the report: %v", err)
+		}
+	}
+	for _, g := range r.Goals {
+		if !g.Peer && !g.Met {
+			r.t.Errorf("missed: %v", g)
+		}
+	}
+}
