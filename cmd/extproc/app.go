@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,6 +73,7 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 	a.server = extproc.NewServer(cfg, extproc.Dependencies{
 		Bytes: a.bytes, Pressure: a.monitor.Pressure, Lanes: a.lanes,
 		Parents:  adaptive.NewParentTokens(key, cfg.Fanout.TTL, cfg.Fanout.MaxDepth),
+		LaneKey:  laneKey(key),
 		Leases:   a.leases,
 		Observer: a.metrics, Log: log, StartSpan: a.tracing.StartSpan(),
 	})
@@ -124,6 +127,17 @@ func (a *app) connections() map[string]int {
 		n[name] = len(p.Connections)
 	}
 	return n
+}
+
+// laneKey derives the key of the lane names from the secret that replicas share for parent tokens, so that a token means
+// the same lane on each; nil without one.
+func laneKey(secret []byte) []byte {
+	if secret == nil {
+		return nil
+	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte("headgate lane names"))
+	return mac.Sum(nil)
 }
 
 func laneSettings(cfg *config.Config) func(string) adaptive.Settings {

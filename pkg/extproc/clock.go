@@ -3,6 +3,7 @@ package extproc
 import (
 	"time"
 
+	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/config"
 )
 
@@ -10,8 +11,9 @@ import (
 // not moved for every message: it rings early at most, and is then set anew.
 type clock struct {
 	began    time.Time
-	last     time.Time     // when Envoy was last heard
-	byteWait time.Duration // time the decision spent waiting for bytes
+	last     time.Time     // when the client last sent something, or could not because of us
+	asked    time.Time     // when the wait for bytes began
+	byteWait time.Duration // time spent waiting for bytes so far
 	decided  time.Duration // from began to the admission
 	decision config.Decision
 	upload   time.Duration
@@ -28,18 +30,23 @@ func (c *clock) start(cfg *config.Config) {
 func (c *clock) heard() { c.last = time.Now() }
 
 // waitLeft is how long one more wait may take: what is left of decision.maxWait, which bounds all waits of a decision
-// together, or all of it for the growth of a body that is already being forwarded.
+// together, or all of it for the growth of a body that is already being forwarded. Where the headers are withheld, the
+// gathering of evidence is a wait too; where they are not, the time the client takes for its upload is not ours.
 func (x *exchange) waitLeft() time.Duration {
-	if x.decided {
-		return x.clock.decision.MaxWait
+	switch most := x.clock.decision.MaxWait; {
+	case x.decided:
+		return most
+	case x.mode.early:
+		return max(0, most-time.Since(x.clock.began))
+	default:
+		return max(0, most-x.clock.byteWait)
 	}
-	return max(0, x.clock.decision.MaxWait-time.Since(x.clock.began))
 }
 
 // dueAt is when something happens although nothing arrives; zero is never.
 func (x *exchange) dueAt() time.Time {
 	switch {
-	case x.body.over || x.facts.upgrade || x.responded:
+	case x.body.over || x.facts.upgrade:
 		return time.Time{}
 	case x.gathers():
 		idle, most := x.clock.last.Add(x.clock.decision.UploadIdle), x.clock.began.Add(x.clock.decision.MaxWait)
@@ -56,10 +63,12 @@ func (x *exchange) dueAt() time.Time {
 // gathers reports that the answer to the headers is withheld for want of evidence.
 func (x *exchange) gathers() bool { return !x.decided && x.mode.early && !x.evidenceIsIn() }
 
-// uploads reports that the client has yet to send, that we do not keep it from sending, and that something is held for
-// it. A gRPC stream may rest between messages: it is timed only while it holds bytes.
+// uploads reports that the client has yet to send, that we do not keep it from sending, and that others go short for it:
+// it holds bytes or, until the response begins, a place in a lane that is enforced. A gRPC stream may rest between its
+// messages: it is timed only while it holds bytes.
 func (x *exchange) uploads() bool {
-	return x.replies.empty() && (x.hold != nil || (x.permit.held && !x.facts.grpc))
+	place := x.permit.held && x.settings.Lanes.Mode == adaptive.Enforce && !x.facts.grpc && !x.responded
+	return x.mode.showsProgress() && x.replies.empty() && (x.hold != nil || place)
 }
 
 // alarm is readable when something is due.
@@ -96,6 +105,9 @@ func (x *exchange) ring() exit {
 		return exit{}
 	case x.gathers():
 		x.idled = true
+		return exit{}
+	case x.responded: // too late to refuse
+		x.releaseBytes()
 		return exit{}
 	}
 	return refusedBy(newVerdict("upload_timeout", 0))

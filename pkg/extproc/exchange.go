@@ -73,6 +73,9 @@ func refusedBy(v *Verdict) exit {
 // run is the whole life of an exchange.
 func (x *exchange) run() error {
 	first, err := x.inbox.first()
+	for err == nil && first.Phase == wire.None { // flow control may come before the headers
+		first, err = x.inbox.first()
+	}
 	if err != nil {
 		return normalEnd(err) // it never began: nothing to decide, nothing to count
 	}
@@ -96,8 +99,8 @@ func (x *exchange) begin(first *wire.Message) {
 	if name := policyName(x.ctx); name != "" {
 		x.facts.cluster = name
 	}
-	x.facts.cluster = x.server.clusters.name(x.facts.cluster)
 	x.settings = x.policy.config.Cluster(x.facts.cluster)
+	x.facts.cluster = x.server.clusterName(x.policy, x.facts.cluster)
 	x.startSpan()
 	if x.leaseGoverns() {
 		x.facts.caller = x.policy.principalOf(first)
@@ -162,7 +165,7 @@ func (x *exchange) admit() {
 
 // nothingGoverns reports whether the exchange can go on without us.
 func (x *exchange) nothingGoverns() bool {
-	return (x.body.over || x.facts.upgrade) && x.hold == nil && !x.permit.held && x.lease.keep == nil && x.replies.empty()
+	return x.mayLeave() && (x.body.over || x.facts.upgrade) && x.hold == nil && !x.permit.held && x.lease.keep == nil && x.replies.empty()
 }
 
 // until lets things happen until done, or until something ends the exchange.
@@ -182,13 +185,21 @@ func (x *exchange) until(done func() bool) exit {
 
 // step waits for the next thing to happen and takes it in.
 func (x *exchange) step() exit {
+	inbox, cancelled := x.inbox.next(), (<-chan struct{})(nil)
+	if x.replies.keepsBody() && !x.mayAnswer() {
+		inbox, cancelled = nil, x.stream.Context().Done() // what came now would have to be kept: let flow control hold it
+	}
 	select {
-	case next := <-x.inbox.next():
+	case next := <-inbox:
 		if err := next.end(); err != nil {
 			return exit{kind: gone, err: err}
 		}
-		x.clock.heard()
+		if next.message.BodyLen() > 0 {
+			x.clock.heard()
+		}
 		return refusedBy(x.take(next.message))
+	case <-cancelled:
+		return exit{kind: gone, err: x.stream.Context().Err()}
 	case <-x.bytesSettled():
 		return refusedBy(x.takeBytes())
 	case <-x.permit.wait:
@@ -342,10 +353,16 @@ func (x *exchange) releaseBytes() {
 
 // leaving is readable once a shutting-down server lets its decided exchanges go.
 func (x *exchange) leaving() <-chan struct{} {
-	if x.decided && x.replies.empty() && x.mode.mayLeave(x.body.over) {
+	if x.decided && x.replies.empty() && x.mayLeave() {
 		return x.server.letGo
 	}
 	return nil
+}
+
+// mayLeave reports whether the stream may end with OK: not while Envoy relies on chunks that it has given away, of
+// either side, or has yet to hand over the buffered body.
+func (x *exchange) mayLeave() bool {
+	return (x.body.over || x.mode.request == wire.BodyStreamed || x.mode.request == wire.BodyNone) && !x.mode.echoes(wire.ResponseBody)
 }
 
 // decision describes the exchange for logs and metrics.

@@ -2,7 +2,6 @@ package extproc
 
 import (
 	"bytes"
-	"math"
 	"strconv"
 	"strings"
 
@@ -97,7 +96,7 @@ func (f *facts) addLength(value []byte) {
 	for part := range strings.SplitSeq(string(value), ",") {
 		part = strings.TrimSpace(part)
 		n, err := strconv.ParseInt(part, 10, 64)
-		if err != nil || strconv.FormatInt(n, 10) != part || n < 0 || n == math.MaxInt64 {
+		if err != nil || strconv.FormatInt(n, 10) != part || n < 0 {
 			continue
 		}
 		f.conflict = f.conflict || (f.declared != undeclared && f.declared != n)

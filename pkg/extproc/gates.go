@@ -56,21 +56,18 @@ func (x *exchange) charge() *Verdict {
 	switch {
 	case x.bypasses(), x.settled, x.byteAsk != nil, need < int64(x.policy.config.Bytes.LargeBody):
 		return nil
+	case x.hold != nil && need <= x.hold.Bytes():
+		return nil // a budget that has shrunk admits nothing new, but takes nothing back
 	case need > x.server.bytes.Budget().Bytes:
 		return x.shed(budget.BodyExceedsBudget)
 	case x.hold == nil:
 		return x.reserve(budget.Ask{Bytes: need})
-	case need <= x.hold.Bytes():
-		return nil
 	case x.hold.TryGrow(need):
 		x.tracing.event("growth", bytesResource, need)
 		return nil
 	}
 	ask, refusal := x.hold.Grow(need, x.waitLeft())
-	x.byteAsk = ask
-	if ask != nil {
-		x.tracing.event("wait", bytesResource, need)
-	}
+	x.waitForBytes(ask, need)
 	return byteVerdict(refusal)
 }
 
@@ -78,14 +75,20 @@ func (x *exchange) charge() *Verdict {
 func (x *exchange) reserve(a budget.Ask) *Verdict {
 	a.Key, a.MaxWait = x.facts.tenant.name, x.waitLeft()
 	hold, ask, refusal := x.server.bytes.Acquire(a)
-	x.hold, x.byteAsk = hold, ask
-	switch {
-	case ask != nil:
-		x.tracing.event("wait", bytesResource, a.Bytes)
-	case hold != nil:
+	if hold != nil {
+		x.hold = hold
 		x.tracing.event("grant", bytesResource, a.Bytes)
 	}
+	x.waitForBytes(ask, a.Bytes)
 	return byteVerdict(refusal)
+}
+
+// waitForBytes begins a wait, where there is one.
+func (x *exchange) waitForBytes(ask *budget.Waiter, bytes int64) {
+	if ask != nil {
+		x.byteAsk, x.clock.asked = ask, time.Now()
+		x.tracing.event("wait", bytesResource, bytes)
+	}
 }
 
 // bytesSettled is readable when a wait for bytes is over.
@@ -100,6 +103,7 @@ func (x *exchange) bytesSettled() <-chan struct{} {
 func (x *exchange) takeBytes() *Verdict {
 	hold, refusal := x.byteAsk.Result()
 	x.byteAsk = nil
+	x.clock.byteWait += time.Since(x.clock.asked)
 	if refusal != nil {
 		return byteVerdict(refusal)
 	}
@@ -130,13 +134,7 @@ func (x *exchange) structureGate() exit {
 
 // bytesGate waits until nothing is owed to the byte budget.
 func (x *exchange) bytesGate() exit {
-	if x.byteAsk == nil {
-		return exit{}
-	}
-	began := time.Now()
-	end := x.until(func() bool { return x.byteAsk == nil })
-	x.clock.byteWait = time.Since(began)
-	return end
+	return x.until(func() bool { return x.byteAsk == nil })
 }
 
 // shed refuses for a reason that byte admission counts.

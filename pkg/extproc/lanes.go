@@ -56,6 +56,7 @@ func (x *exchange) laneGate() exit {
 	} else if end := x.permit.settle(); end.kind != proceed {
 		return end
 	}
+	x.permit.raise(&x.body) // what arrived while it waited
 	x.tracing.event("grant", laneResource, int64(x.permit.cost))
 	return exit{}
 }

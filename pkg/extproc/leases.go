@@ -111,18 +111,20 @@ func (l *leaseHold) answered(x *exchange, m *wire.Message, code int) {
 	}
 }
 
-// IdentifyRequest finds who calls the lease API, in the same sources as for a request through Envoy. Only headers reach
-// it: the API key, and those that Envoy's own authentication sets.
+// IdentifyRequest finds who calls the lease API, in the order of the sources, as for a request through Envoy. Of those
+// only headers reach it: the API key and, where nobody but Envoy can reach the API (it listens on loopback or a unix
+// socket), what Envoy's own authentication sets. A key that is not known ends the search.
 func (s *Server) IdentifyRequest(r *http.Request) (lease.Identity, *lease.Refusal) {
-	for _, source := range s.policy.Load().principals {
-		if source.Header == "" {
-			continue
-		}
-		if name := strings.TrimSpace(r.Header.Get(source.Header)); name != "" {
+	p := s.policy.Load()
+	for _, source := range p.principals {
+		switch name := strings.TrimSpace(r.Header.Get(source.Header)); {
+		case source.APIKey && lease.APIKey(r.Header.Get("Authorization"), r.Header.Get("X-Api-Key")) != "":
+			return s.leases.IdentifyRequest(r)
+		case source.Header != "" && name != "" && p.apiIsLocal:
 			return s.leases.Identify(name), nil
 		}
 	}
-	return s.leases.IdentifyRequest(r)
+	return lease.Identity{}, &lease.Refusal{Reason: lease.AuthenticationRequired}
 }
 
 func leaseVerdict(r *lease.Refusal) *Verdict {

@@ -33,8 +33,8 @@ func (m mode) echoes(p wire.Phase) bool {
 	return body == wire.BodyFullDuplex || body == wire.BodyGRPC
 }
 
-// mayLeave reports whether the stream may end with OK before the end of the body: not while Envoy relies on chunks that
-// it has given away, or has yet to hand over the buffered body.
-func (m mode) mayLeave(bodyOver bool) bool {
-	return bodyOver || m.request == wire.BodyStreamed || m.request == wire.BodyNone
+// showsProgress reports whether silence means that the client sends nothing. A buffering Envoy is silent until the body
+// is all there, or for good once it has handed over a part.
+func (m mode) showsProgress() bool {
+	return m.request == wire.BodyStreamed || m.request == wire.BodyFullDuplex || m.request == wire.BodyGRPC
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"net"
 	"strings"
 
 	"github.com/headgate/headgate/pkg/adaptive"
@@ -20,6 +21,7 @@ type policy struct {
 	parents    *adaptive.ParentTokens
 	leases     *lease.Service // knows the principals
 	laneKey    []byte         // of the lane names
+	apiIsLocal bool           // only processes of this machine reach the API
 }
 
 // source is a compiled config.Source.
@@ -37,8 +39,19 @@ type tenant struct {
 func newPolicy(c *config.Config, s *Server) *policy {
 	return &policy{
 		config: c, tenants: compile(c.Tenant.Sources), principals: compile(c.PrincipalSources),
-		parents: s.parents, leases: s.leases, laneKey: s.laneKey,
+		parents: s.parents, leases: s.leases, laneKey: s.laneKey, apiIsLocal: isLocal(c.Listen.API),
 	}
+}
+
+// isLocal reports whether a listen address is a unix socket or a loopback address.
+func isLocal(addr string) bool {
+	network, address, err := config.ParseAddr(addr)
+	if err != nil || network == "unix" {
+		return err == nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || (ip != nil && ip.IsLoopback()))
 }
 
 func compile(sources []config.Source) []source {

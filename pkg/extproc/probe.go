@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +17,32 @@ import (
 
 // probeRequest is the body of POST /v1/admission/probe.
 type probeRequest struct {
-	Parent  string        `json:"parent"` // token of the request that fans out (x-headgate-parent)
-	Targets []probeTarget `json:"targets"`
+	Parent  string       `json:"parent"` // token of the request that fans out (x-headgate-parent)
+	Targets probeTargets `json:"targets"`
+}
+
+// probeTargets stops reading where there are too many: a target takes far more memory than its two bytes of JSON.
+type probeTargets []probeTarget
+
+// UnmarshalJSON reads a list of targets, strictly.
+func (t *probeTargets) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if open, err := d.Token(); err != nil || open != json.Delim('[') {
+		return errors.New("targets: want a list")
+	}
+	*t = nil
+	for d.More() {
+		if len(*t) == maxProbeTargets {
+			return fmt.Errorf("targets: want 1 to %d", maxProbeTargets)
+		}
+		var one probeTarget
+		if err := d.Decode(&one); err != nil {
+			return fmt.Errorf("targets[%d]: %w", len(*t), err)
+		}
+		*t = append(*t, one)
+	}
+	return nil
 }
 
 // probeTarget is one request that the gateway would make: what its body has, or the body itself.
@@ -46,13 +71,21 @@ type probeDecision struct {
 
 // What a probe may carry.
 const (
-	maxProbeBody    = 1 << 20
+	maxProbeBody    = 256 << 10
 	maxProbeTargets = 256
+	maxProbes       = 32 // answered at once; each may hold a few times its body in memory
 )
 
 // ProbeHandler answers POST /v1/admission/probe.
 func (s *Server) ProbeHandler() http.Handler {
+	places := make(chan struct{}, maxProbes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		case <-r.Context().Done():
+			return
+		}
 		p, status, err := readProbe(w, r)
 		if err != nil {
 			writeProbeError(w, status, err)
@@ -81,8 +114,8 @@ func readProbe(w http.ResponseWriter, r *http.Request) (p probeRequest, status i
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return p, http.StatusBadRequest, errors.New("the probe is followed by something else")
 	}
-	if len(p.Targets) == 0 || len(p.Targets) > maxProbeTargets {
-		return p, http.StatusBadRequest, fmt.Errorf("targets: want 1 to %d, got %d", maxProbeTargets, len(p.Targets))
+	if len(p.Targets) == 0 {
+		return p, http.StatusBadRequest, fmt.Errorf("targets: want 1 to %d, got none", maxProbeTargets)
 	}
 	for i, t := range p.Targets {
 		if t.Cluster == "" {
@@ -95,7 +128,8 @@ func readProbe(w http.ResponseWriter, r *http.Request) (p probeRequest, status i
 	return p, 0, nil
 }
 
-// probe looks at all targets of a cluster at once, so that they compete with each other for what is free.
+// probe looks at all targets of a cluster at once, so that they compete with each other for what is free. A cluster that
+// nobody has configured or used has all its capacity free, and is not made known by asking for it.
 func (s *Server) probe(parent adaptive.Parent, targets []probeTarget) probeAnswer {
 	answer := probeAnswer{Targets: make([]probeDecision, len(targets))}
 	byCluster := map[string][]int{}
@@ -103,12 +137,16 @@ func (s *Server) probe(parent adaptive.Parent, targets []probeTarget) probeAnswe
 		answer.Targets[i] = probeDecision{Cluster: t.Cluster, Decision: "admit"}
 		byCluster[t.Cluster] = append(byCluster[t.Cluster], i)
 	}
+	p := s.policy.Load()
 	for cluster, members := range byCluster {
+		if _, configured := p.config.Clusters[cluster]; !configured && !s.clusters.knows(cluster) {
+			continue
+		}
 		looks := make([]adaptive.Request, len(members))
 		for j, i := range members {
 			looks[j] = adaptive.Request{Lane: parent.Lane, Cost: targets[i].cost()}
 		}
-		for j, free := range s.lanes.Controller(s.clusters.name(cluster)).TryAcquire(looks) {
+		for j, free := range s.lanes.Controller(cluster).TryAcquire(looks) {
 			if !free {
 				answer.Targets[members[j]].Decision = "skip"
 			}

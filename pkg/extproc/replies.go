@@ -17,6 +17,16 @@ type replies struct{ owed []reply }
 
 func (r *replies) empty() bool { return len(r.owed) == 0 }
 
+// keepsBody reports whether an answer that is owed holds bytes of a body.
+func (r *replies) keepsBody() bool {
+	for i := range r.owed {
+		if r.owed[i].echo != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // push owes the answer to a message. An echo owns the chunk's bytes; the exchange sends it before it takes the next
 // chunk, or withholds it, so that one chunk is kept at the most.
 func (r *replies) push(m *wire.Message, echo bool) {

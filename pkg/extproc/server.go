@@ -25,12 +25,13 @@ import (
 	"github.com/headgate/headgate/pkg/lease"
 )
 
-// Dependencies are what the gates ask. All must be set.
+// Dependencies are what the gates ask. All must be set, but for what says otherwise.
 type Dependencies struct {
 	Bytes    *budget.Controller
 	Pressure func() budget.Pressure // must not block: it is asked for every request
 	Lanes    *adaptive.Registry
 	Parents  *adaptive.ParentTokens
+	LaneKey  []byte // of the lane names; replicas that share parent tokens share it. nil is a random one
 	Leases   *lease.Service
 	Observer Observer
 	Log      *slog.Logger
@@ -61,16 +62,19 @@ type Server struct {
 func NewServer(c *config.Config, d Dependencies) *Server {
 	s := &Server{
 		bytes: d.Bytes, pressure: d.Pressure, lanes: d.Lanes, parents: d.Parents, leases: d.Leases, observe: d.Observer, startSpan: d.StartSpan,
-		log: d.Log, sheds: newShedLog(d.Log), laneKey: randomKey(),
+		log: d.Log, sheds: newShedLog(d.Log), laneKey: orRandom(d.LaneKey),
 		clusters: clusters{known: map[string]struct{}{}}, letGo: make(chan struct{}),
 	}
 	s.Configure(c)
 	return s
 }
 
-// randomKey makes the per-process key of the lane names. rand.Read never fails.
-func randomKey() []byte {
-	key := make([]byte, 32)
+// orRandom makes a key where there is none. rand.Read never fails.
+func orRandom(key []byte) []byte {
+	if key != nil {
+		return key
+	}
+	key = make([]byte, 32)
 	_, _ = rand.Read(key)
 	return key
 }

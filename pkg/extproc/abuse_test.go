@@ -1,0 +1,299 @@
+package extproc
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/config"
+	"github.com/headgate/headgate/pkg/lease"
+)
+
+func inCluster(q *extprocv3.ProcessingRequest, cluster string) *extprocv3.ProcessingRequest {
+	q.Attributes["envoy.filters.http.ext_proc"].Fields["xds.cluster_name"] = structpb.NewStringValue(cluster)
+	return q
+}
+
+// TestClusterNamesAreBounded: names that somebody makes up push no configured cluster out, with its lease rule, and each
+// that is too many, too long or not UTF-8 is counted as _other.
+func TestClusterNamesAreBounded(t *testing.T) {
+	r := newRig(t, leased(lease.ModeRequired, nil))
+	for i := range maxClusters + 1 {
+		s := r.open()
+		s.send(inCluster(rh(early, true, ":method", "GET"), fmt.Sprint("made-up-", i)))
+		s.wants("RH")
+		s.finish()
+	}
+	s := r.open()
+	s.send(rh(early, true, ":method", "GET"))
+	s.refused(400, "LEASE_CONTEXT_REQUIRED")
+	if n := len(r.lanes.Snapshot()); n > maxClusters+1 {
+		t.Errorf("%d controllers, want at most %d", n, maxClusters+1)
+	}
+	for _, name := range []string{bytesOf(256), "a\xff"} {
+		if got := r.server.clusterName(r.server.policy.Load(), name); got != clusterOther {
+			t.Errorf("%.10q…: known as %.10q, want %s", name, got, clusterOther)
+		}
+	}
+}
+
+// TestProbeIsBounded: a probe of unknown clusters makes none known, and one of countless targets costs next to nothing.
+func TestProbeIsBounded(t *testing.T) {
+	r := newRig(t, nil)
+	h := r.server.ProbeHandler()
+	token := r.parents.Issue(adaptive.Parent{Lane: "l", Cluster: "x", Depth: 1})
+	ask := func(body string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/admission/probe", strings.NewReader(body)))
+		return w
+	}
+	if w := ask(fmt.Sprintf(`{"parent":%q,"targets":[{"cluster":"made-up"}]}`, token)); w.Code != 200 || !strings.Contains(w.Body.String(), "admit") {
+		t.Errorf("an unknown cluster: %d %s, want 200 admit", w.Code, w.Body)
+	}
+	if n := len(r.lanes.Snapshot()); n != 0 {
+		t.Errorf("%d controllers after a probe of an unknown cluster, want none", n)
+	}
+	for name, body := range map[string]string{
+		"too many targets":  `{"parent":"x","targets":[` + strings.Repeat(`{"cluster":"a"},`, 256) + `{"cluster":"a"}]}`,
+		"countless targets": `{"parent":"x","targets":[` + strings.Repeat("{},", 80_000) + `{}]}`,
+		"no targets":        `{"parent":"x","targets":[]}`,
+		"null":              `{"parent":"x","targets":null}`,
+		"no list":           `{"parent":"x","targets":{}}`,
+		"a negative number": `{"parent":"x","targets":[{"cluster":"a","bytes":-1}]}`,
+		"no cluster":        `{"parent":"x","targets":[{}]}`,
+		"an unknown field":  `{"parent":"x","targets":[{"cluster":"a","colour":"red"}]}`,
+		"something behind":  `{"parent":"x","targets":[{"cluster":"a"}]} {}`,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		w := ask(body)
+		runtime.ReadMemStats(&after)
+		if w.Code != 400 || !strings.Contains(w.Body.String(), "invalid_probe") {
+			t.Errorf("%s: %d %s, want 400 invalid_probe", name, w.Code, w.Body)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 4*mib {
+			t.Errorf("%s: %d bytes allocated for %d bytes of a caller without a token, want at most 4 MiB", name, n, len(body))
+		}
+	}
+	if w := ask(strings.Repeat(" ", maxProbeBody+1)); w.Code != 413 {
+		t.Errorf("a probe that is too large: %d, want 413", w.Code)
+	}
+}
+
+// TestDuplexKeepsOneChunk: what Envoy has given away while an exchange waits stays in gRPC's flow control.
+func TestDuplexKeepsOneChunk(t *testing.T) {
+	r := newRig(t, func(c *config.Config) {
+		enforce(4)(c)
+		c.Bytes.HardMaxBody = 50 * mib
+	})
+	holder := r.open()
+	holder.send(rh(early, true))
+	holder.wants("RH")
+	s := r.open()
+	s.send(rh(announce(modev3.ProcessingMode_FULL_DUPLEX_STREAMED), false, ":method", "POST", "content-type", "text/plain"))
+	sent := make(chan int)
+	go func() {
+		n := 0
+		for n < 160 && s.Send(rb(bytesOf(64<<10), false)) == nil { // 10 MiB
+			n++
+		}
+		sent <- n
+	}()
+	select {
+	case n := <-sent:
+		t.Errorf("%d chunks of 64 KiB were taken while the lane was waited for, want flow control to stop them", n)
+	case <-time.After(300 * time.Millisecond):
+	}
+	s.cancel()
+	<-sent
+	holder.finish()
+}
+
+// TestDuplexResponseIsEchoedToItsEnd: the stream does not end while Envoy relies on chunks that it has given away.
+func TestDuplexResponseIsEchoedToItsEnd(t *testing.T) {
+	r := newRig(t, lanesOff)
+	s := r.open()
+	s.send(rh(&extprocv3.ProtocolConfiguration{
+		RequestBodyMode: modev3.ProcessingMode_STREAMED, ResponseBodyMode: modev3.ProcessingMode_FULL_DUPLEX_STREAMED,
+		SendBodyWithoutWaitingForHeaderResponse: true,
+	}, false), rb("{}", true))
+	s.wants("RH", "RB")
+	s.send(sh("200", false), sb("hello ", false), sb("world", true))
+	s.wants("SH")
+	got := ""
+	for _, a := range s.wants("SB", "SB") {
+		got += string(a.GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetBody())
+	}
+	if got != "hello world" {
+		t.Errorf("echoed %q, want hello world", got)
+	}
+	s.finish()
+}
+
+// TestUploadClock: what counts as a stalled upload, and what does not.
+func TestUploadClock(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	short := func(edit func(*config.Config)) *rig {
+		return newRig(t, func(c *config.Config) {
+			c.Bytes.UploadTimeout, c.Decision.UploadIdle = timeout, 20*time.Millisecond
+			if edit != nil {
+				edit(c)
+			}
+		})
+	}
+	t.Run("empty chunks are no progress", func(t *testing.T) {
+		s := short(nil).open()
+		s.send(rh(early, false, "content-length", "524288"))
+		s.wants("RH")
+		for range 3 {
+			s.send(rb("", false))
+			s.wants("RB")
+			time.Sleep(50 * time.Millisecond)
+		}
+		s.refused(408, "upload_timeout")
+	})
+	t.Run("a buffering Envoy is silent", func(t *testing.T) {
+		r := short(nil)
+		s := r.open()
+		s.send(rh(announce(modev3.ProcessingMode_BUFFERED_PARTIAL), false))
+		s.wants("RH")
+		s.send(rb(`"`+bytesOf(64<<10), false))
+		s.wants("RB")
+		time.Sleep(2 * timeout)
+		s.send(sh("200", true))
+		s.wants("SH")
+		s.finish()
+	})
+	t.Run("lanes in shadow refuse nothing", func(t *testing.T) {
+		s := short(nil).open()
+		s.send(rh(early, false), rb("1", false))
+		s.wants("RH", "RB")
+		time.Sleep(2 * timeout)
+		s.send(rb("2", true))
+		s.wants("RB")
+		s.finish()
+	})
+	t.Run("a place in an enforced lane is given up", func(t *testing.T) {
+		s := short(enforce(100)).open()
+		s.send(rh(early, false), rb("1", false))
+		s.wants("RH", "RB")
+		s.refused(408, "upload_timeout")
+	})
+	t.Run("after the response began the bytes are given up", func(t *testing.T) {
+		r := short(func(c *config.Config) { c.Bytes.ReleaseAt = budget.ReleaseAtResponseEnd })
+		s := r.open()
+		s.send(rh(early, false, "content-length", "1000000"), rb("x", false))
+		s.wants("RH", "RB")
+		s.send(sh("200", false))
+		s.wants("SH")
+		if !eventually(func() bool { return r.bytes.Snapshot().InflightBytes == 0 }) {
+			t.Errorf("%d bytes are held for an upload that sends nothing, want 0", r.bytes.Snapshot().InflightBytes)
+		}
+		s.finish()
+	})
+}
+
+// TestSlowUploadMayStillWait: without early bodies the time a client takes for its upload is no wait of ours.
+func TestSlowUploadMayStillWait(t *testing.T) {
+	r := newRig(t, func(c *config.Config) {
+		c.Decision.MaxWait = 300 * time.Millisecond
+		c.Bytes.HardMaxBody = 8 * mib
+	})
+	s := r.open()
+	s.send(rh(announce(modev3.ProcessingMode_STREAMED), false))
+	s.wants("RH")
+	s.send(rb(`"`+bytesOf(255<<10), false))
+	s.wants("RB")
+	time.Sleep(400 * time.Millisecond)
+	hold, _, _ := r.bytes.Acquire(budget.Ask{Bytes: 4 * mib})
+	time.AfterFunc(50*time.Millisecond, hold.Release)
+	s.send(rb(bytesOf(256<<10)+`"`, true))
+	s.wants("RB")
+	s.finish()
+}
+
+// TestShrunkBudgetTakesNothingBack: a body whose bytes were reserved goes on.
+func TestShrunkBudgetTakesNothingBack(t *testing.T) {
+	r := newRig(t, func(c *config.Config) { c.Bytes.HardMaxBody = 8 * mib })
+	s := r.open()
+	s.send(rh(early, false, "content-length", fmt.Sprint(2*mib)), rb(bytesOf(300<<10), false))
+	s.wants("RH", "RB")
+	r.bytes.SetBudget(budget.Budget{Bytes: mib})
+	s.send(rb(bytesOf(300<<10), false))
+	s.wants("RB")
+	s.finish()
+}
+
+// TestWhatArrivesDuringTheWaitIsPriced: the lane is paid for all that has come when the exchange is let in.
+func TestWhatArrivesDuringTheWaitIsPriced(t *testing.T) {
+	r := newRig(t, enforce(4))
+	holder := r.open()
+	holder.send(rh(early, true))
+	holder.wants("RH")
+	s := r.open()
+	s.send(rh(early, false, ":method", "POST", "content-type", "text/plain"))
+	s.send(chunks(bytesOf(512<<10), 64<<10)...)
+	if !eventually(func() bool { return r.bytes.Snapshot().InflightBytes == 512<<10 }) {
+		t.Fatal("the body has not arrived")
+	}
+	holder.finish()
+	s.wants("RH", "RB")
+	if got, want := r.lanes.Snapshot()["chat"].ActiveCost, adaptive.Cost(adaptive.Features{Bytes: 512 << 10}); got != want {
+		t.Errorf("512 KiB run at a cost of %d, want %d", got, want)
+	}
+	s.cancel()
+}
+
+// TestFlowControlBeforeTheHeaders: a first message without a request is not taken for the headers.
+func TestFlowControlBeforeTheHeaders(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.open()
+	s.send(&extprocv3.ProcessingRequest{}, rh(early, false, "content-length", "9223372036854775807"))
+	s.refused(413, "payload_too_large")
+}
+
+// TestCallersOfTheLeaseAPI: the sources hold in their order, and headers only where nobody but Envoy can send them.
+func TestCallersOfTheLeaseAPI(t *testing.T) {
+	for _, c := range []struct {
+		name, listen string
+		key, header  string
+		want         string
+		refusal      lease.Reason
+	}{
+		{"the key comes first", "127.0.0.1:9004", "key-a", "team-b", "team-a", ""},
+		{"a wrong key ends the search", "127.0.0.1:9004", "wrong", "team-b", "", lease.APIKeyInvalid},
+		{"a header on loopback", "127.0.0.1:9004", "", "team-b", "team-b", ""},
+		{"a header on a socket", "unix:///run/api.sock", "", "team-b", "team-b", ""},
+		{"a header from anywhere", "0.0.0.0:9004", "", "team-b", "", lease.AuthenticationRequired},
+		{"nothing", "127.0.0.1:9004", "", "", "", lease.AuthenticationRequired},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, leased(lease.ModeManaged, func(cfg *config.Config) {
+				cfg.Listen.API = c.listen
+				cfg.PrincipalSources = []config.Source{{APIKey: true}, {Header: "x-user"}}
+			}))
+			q := httptest.NewRequest("POST", "/v1/session-leases", nil)
+			if c.key != "" {
+				q.Header.Set("Authorization", "Bearer "+c.key)
+			}
+			q.Header.Set("X-User", c.header)
+			id, refusal := r.server.IdentifyRequest(q)
+			var got lease.Reason
+			if refusal != nil {
+				got = refusal.Reason
+			}
+			if id.Principal != c.want || got != c.refusal {
+				t.Errorf("%q, refused %q; want %q, %q", id.Principal, got, c.want, c.refusal)
+			}
+		})
+	}
+}
