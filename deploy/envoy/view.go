@@ -24,7 +24,7 @@ const (
 	// they hold up its other streams.
 	windowsPerConnection = 64
 	// mutableHeaders are all headers the sidecar ever sets or removes.
-	mutableHeaders = `(x-omniroute|x-headgate)-[a-z0-9-]+|content-type|retry-after|traceparent|tracestate`
+	mutableHeaders = `(x-omniroute|x-headgate)-.+|content-type|retry-after|traceparent|tracestate`
 )
 
 // view is what the templates see.
