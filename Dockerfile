@@ -13,7 +13,7 @@ ARG TARGETARCH
 ARG VERSION=dev
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /root-fs/extproc ./cmd/extproc
-RUN deploy/image/rootfs.sh /root-fs
+RUN deploy/image/rootfs.sh /root-fs /user-fs
 
 FROM scratch
 ARG VERSION=dev
@@ -27,7 +27,7 @@ LABEL org.opencontainers.image.title="Headgate extproc" \
       org.opencontainers.image.revision="$REVISION"
 COPY --from=build --chown=0:0 /root-fs /
 # Where the socket is by default. Unlike the rest it belongs to the user.
-COPY --from=build --chown=65532:65532 /root-fs/run/headgate /run/headgate
+COPY --from=build --chown=65532:65532 /user-fs/run /run
 # A number, so that Kubernetes can tell that it is not root.
 USER 65532:65532
 ENTRYPOINT ["/extproc"]

@@ -65,6 +65,7 @@ func TestRedisOfTheOverlay(t *testing.T) {
 
 	c := load(t, "overlays/gateway-with-redis/headgate.yaml")
 	c.Leases.Store.Redis.Addrs, c.Leases.Store.Redis.PasswordFile = []string{redis.Addr}, password
+	c.Leases.Store.Redis.CallTimeout = 5 * time.Second // for a busy machine with a slow disk
 	var log logged
 	service, err := lease.New(c.Leases, c.Principals, lease.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
