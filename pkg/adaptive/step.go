@@ -65,7 +65,8 @@ const (
 	fullSamples = 15
 	// jump is the rise that no step of growth explains: what was known about the slope is about another upstream.
 	jump = 0.8
-	// enoughSamples must have been forwarded since the limit was last lowered before latency lowers it again.
+	// enoughSamples must have been forwarded since the limit was last lowered before latency lowers it again, unless it is
+	// far above normal.
 	enoughSamples = 4
 	// staleFactor is how far above normal the latencies of requests from before must be to count as well.
 	staleFactor = 2
@@ -148,7 +149,7 @@ func (st *state) slow(s Settings, e evidence) bool {
 		// Requests from before the limit was lowered: only when they are far too slow, and not at every window.
 		return e.stale.n > 0 && st.since > 2 && e.stale.mean() >= staleFactor*st.long
 	}
-	if st.since > 0 && st.count < enoughSamples {
+	if st.since > 0 && st.count < enoughSamples && st.gradient() < staleFactor {
 		return false
 	}
 	threshold := s.LatencyGradientThreshold
