@@ -60,7 +60,7 @@ func atOnce(t TenantResult) int {
 // SickGoals: an upstream a hundred times slower does not become normal, and one that is well again is used again.
 func SickGoals(run Runner, sick time.Duration) []Goal {
 	const well = 3 * time.Minute
-	sizes := fixed(4, 50*time.Millisecond, 0.3, 0)
+	sizes := fixed(8, 50*time.Millisecond, 0.3, 0)
 	s := Setup{
 		Seed: 2, Tenants: one(rate(0.9, capacity, sizes), sizes), Timeout: time.Minute,
 		Upstream: Upstream{Capacity: capacity, Knee: Sharing}, Length: well + sick + well,

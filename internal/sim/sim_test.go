@@ -35,12 +35,12 @@ func check(t *testing.T, goals []Goal) {
 // What the lanes must reach, in parts small enough for every test run; all of it is behind `make sim`.
 func TestFairness(t *testing.T) {
 	t.Parallel()
-	check(t, FairnessGoals(bubble(t), 120*time.Second))
+	check(t, FairnessGoals(bubble(t), 70*time.Second))
 }
 
 func TestQuietTenants(t *testing.T) {
 	t.Parallel()
-	q := Quiet{Name: "log-normal", Sizes: Moderate(), Tenants: 4, Capacity: 150, WaitGoal: 1, Length: 360 * time.Second}
+	q := Quiet{Name: "log-normal", Sizes: Moderate(), Tenants: 4, Capacity: 150, WaitGoal: 1, Length: 240 * time.Second}
 	check(t, q.Goals(bubble(t)))
 }
 
@@ -52,7 +52,7 @@ func TestGoodputAtAHardKnee(t *testing.T) {
 
 func TestCapacityHalvesAndReturns(t *testing.T) {
 	t.Parallel()
-	check(t, StepGoals(bubble(t), "hard knee", Hard, Moderate(), []uint64{6, 7, 8}))
+	check(t, StepGoals(bubble(t), "hard knee", Hard, Moderate(), []uint64{6}))
 }
 
 func TestOverloadDoesNotBecomeNormal(t *testing.T) {
@@ -61,7 +61,7 @@ func TestOverloadDoesNotBecomeNormal(t *testing.T) {
 }
 
 func TestIdle(t *testing.T)    { t.Parallel(); check(t, IdleGoals(bubble(t), 10*time.Minute)) }
-func TestSick(t *testing.T)    { t.Parallel(); check(t, SickGoals(bubble(t), 5*time.Minute)) }
+func TestSick(t *testing.T)    { t.Parallel(); check(t, SickGoals(bubble(t), 3*time.Minute)) }
 func TestCancels(t *testing.T) { t.Parallel(); check(t, CancelGoals(bubble(t), 5*time.Minute)) }
 func TestStreams(t *testing.T) { t.Parallel(); check(t, StreamGoals(bubble(t), 10*time.Minute)) }
 func TestNoise(t *testing.T)   { t.Parallel(); check(t, NoiseGoals(bubble(t), 10*time.Minute)) }
