@@ -47,6 +47,10 @@ sim: ## Simulate tenants and upstreams in virtual time: one table, and build/sim
 bench: ## Compare with a no-op processor through a real Envoy: one table, and build/bench.json
 	cd test/bench && $(GO) run ./cmd/bench
 
+.PHONY: bench-telemetry
+bench-telemetry: ## Measure what traces and scraped metrics cost: one table, and build/bench-telemetry.json
+	cd test/bench && $(GO) run ./cmd/bench -telemetry -rounds 15
+
 .PHONY: bench-adaptive
 bench-adaptive: ## Compare the lanes with other limiters: one table
 	cd test/bench && $(GO) test -count=1 -run '^$$' -bench . -benchmem ./adaptive

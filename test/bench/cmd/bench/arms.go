@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -35,15 +36,22 @@ type arm struct {
 	name        string
 	grpc, admin string // addresses, host:port
 	server      *stack.Process
-	envoy       *stack.Envoy // nil when nothing is measured through it
+	envoy       *stack.Envoy  // nil when nothing is measured through it
+	settle      time.Duration // what the server needs to finish what the last answers left to do
+	scraped     bool          // its metrics are read while it is measured
+	spans       *atomic.Int64 // that were exported by this and other arms; nil when it exports none
 }
+
+// settle is enough for what ends an exchange.
+const settle = 30 * time.Millisecond
 
 // bench holds what runs during the measurements.
 type bench struct {
 	options
-	dir      string
-	upstream *load.Upstream
-	arms     []*arm // the no-op server first
+	dir       string
+	upstream  *load.Upstream
+	collector *collector // of spans; nil when nothing exports any
+	arms      []*arm     // the one that ratios are to first
 }
 
 // start builds and starts every server, and an Envoy for each.
@@ -60,18 +68,18 @@ func (b *bench) start(ctx context.Context) error {
 	if b.upstream, err = load.NewUpstream(); err != nil {
 		return err
 	}
-	if err := b.startArm(ctx, "no-op", "", func(c *config.Config, _ string) (string, []string) {
+	if err := b.startArm(ctx, server{name: "no-op", command: func(c *config.Config, _ string) (string, []string) {
 		return noop, []string{"-listen", c.Listen.GRPC, "-admin", c.Listen.Admin}
-	}); err != nil {
+	}}); err != nil {
 		return err
 	}
 	headgate := func(_ *config.Config, file string) (string, []string) {
 		return b.binary, []string{"serve", "--config", file}
 	}
-	if err := b.startArm(ctx, "headgate", "", headgate); err != nil {
+	if err := b.startArm(ctx, server{name: "headgate", command: headgate}); err != nil {
 		return err
 	}
-	return b.startArm(ctx, "headgate+lanes", enforcing, headgate)
+	return b.startArm(ctx, server{name: "headgate+lanes", clusters: enforcing, command: headgate})
 }
 
 // build compiles a command of the module in dir.
@@ -85,35 +93,55 @@ func (b *bench) build(ctx context.Context, dir, command string) (string, error) 
 	return binary, nil
 }
 
-// startArm starts the server that command names, and an Envoy configured for it. Both servers get the Envoy that Headgate
-// ships, so that they are sent the same messages.
-func (b *bench) startArm(ctx context.Context, name, clusters string, command func(c *config.Config, file string) (string, []string)) error {
+// server is what startServer starts.
+type server struct {
+	name     string
+	clusters string   // settings on top of headgate.yaml
+	environ  []string // nil is this process's
+	command  func(c *config.Config, file string) (path string, args []string)
+}
+
+// startArm starts a server, and an Envoy configured for it. All servers get the Envoy that Headgate ships, so that they
+// are sent the same messages.
+func (b *bench) startArm(ctx context.Context, s server) error {
+	c, err := b.startServer(ctx, s)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	a := b.arms[len(b.arms)-1]
+	a.envoy, err = b.startEnvoy(ctx, c)
+	return err
+}
+
+// startServer starts a server and adds it to the arms. It returns the configuration that the server has.
+func (b *bench) startServer(ctx context.Context, s server) (*config.Config, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	ports, err := stack.FreePorts(2)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a := &arm{name: name, grpc: ports[0], admin: ports[1]}
+	a := &arm{name: s.name, grpc: ports[0], admin: ports[1], settle: settle}
 	b.arms = append(b.arms, a)
-	file := filepath.Join(b.dir, name+".yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, settings+clusters, a.grpc, a.admin), 0o600); err != nil {
-		return err
+	file := filepath.Join(b.dir, s.name+".yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, settings+s.clusters, a.grpc, a.admin), 0o600); err != nil {
+		return nil, err
 	}
 	c, err := config.Load(file, nil)
 	if err != nil {
-		return fmt.Errorf("configuration of %s: %w", name, err)
+		return nil, fmt.Errorf("configuration of %s: %w", s.name, err)
 	}
-	path, args := command(c, file)
-	a.server, err = stack.StartProcess(stack.ProcessOptions{Name: name, Path: path, Args: args, Log: filepath.Join(b.dir, name+".log")})
+	path, args := s.command(c, file)
+	a.server, err = stack.StartProcess(stack.ProcessOptions{Name: s.name, Path: path, Args: args, Env: s.environ, Log: filepath.Join(b.dir, s.name+".log")})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := ready(ctx, a.grpc); err != nil {
-		return fmt.Errorf("%s: %w\n%s", name, err, a.server.Tail())
+		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, a.server.Tail())
 	}
-	a.envoy, err = b.startEnvoy(ctx, c)
-	return err
+	return c, nil
 }
 
 // startEnvoy starts the Envoy that matches c, on free ports.
@@ -169,5 +197,8 @@ func (b *bench) stop() {
 	}
 	if b.upstream != nil {
 		b.upstream.Close()
+	}
+	if b.collector != nil {
+		b.collector.server.Close()
 	}
 }

@@ -2,7 +2,8 @@
 // processor time per request through a real Envoy, then the same exchanges replayed straight to the servers, with
 // allocations. Both run side by side, in rounds that take turns, so that what disturbs the machine disturbs both.
 //
-// It prints one table and writes build/bench.json.
+// It prints one table and writes build/bench.json. With -telemetry it compares Headgate that is traced and scraped with
+// Headgate that is not.
 package main
 
 import (
@@ -30,6 +31,7 @@ type options struct {
 	binary      string
 	out         string
 	record      bool
+	telemetry   bool
 
 	repository, module string // directories
 }
@@ -42,8 +44,9 @@ func main() {
 	flag.StringVar(&o.modes, "modes", "envoy,direct", "what to measure: envoy, direct or both")
 	flag.StringVar(&o.shapes, "shapes", "", "only kinds of request whose names contain this")
 	flag.StringVar(&o.binary, "headgate", "", "extproc binary to measure; empty builds it")
-	flag.StringVar(&o.out, "out", "", "where to write the figures; empty is build/bench.json of the repository")
+	flag.StringVar(&o.out, "out", "", "where to write the figures; empty is build/bench.json, or build/bench-telemetry.json, of the repository")
 	flag.BoolVar(&o.record, "record", false, "record what Envoy sends for each kind of request instead of measuring")
+	flag.BoolVar(&o.telemetry, "telemetry", false, "compare Headgate with traces and scraped metrics to itself without, straight to the servers")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -61,6 +64,9 @@ func run(ctx context.Context, o options) error {
 	o.module, o.repository = module, filepath.Join(module, "..", "..")
 	if o.out == "" {
 		o.out = filepath.Join(o.repository, "build", "bench.json")
+		if o.telemetry {
+			o.out = filepath.Join(o.repository, "build", "bench-telemetry.json")
+		}
 	}
 	dir, err := os.MkdirTemp("", "headgate-bench-")
 	if err != nil {
@@ -72,10 +78,14 @@ func run(ctx context.Context, o options) error {
 	if o.record {
 		return b.record(ctx)
 	}
-	if err := b.start(ctx); err != nil {
+	start := b.start
+	if o.telemetry {
+		start, o.modes = b.startTelemetry, "direct"
+	}
+	if err := start(ctx); err != nil {
 		return err
 	}
-	r := report{Rounds: o.rounds, Connections: o.connections, Duration: o.duration.String(), Machine: machine()}
+	r := report{Rounds: o.rounds, Connections: o.connections, Duration: o.duration.String(), Machine: machine(), Baseline: b.arms[0].name}
 	for _, mode := range strings.Split(o.modes, ",") {
 		rows, err := b.measure(ctx, mode)
 		if err != nil {
@@ -84,6 +94,9 @@ func run(ctx context.Context, o options) error {
 		r.Rows = append(r.Rows, rows...)
 	}
 	r.print(os.Stdout)
+	if o.telemetry {
+		r.goals(os.Stdout)
+	}
 	return r.write(o.out)
 }
 

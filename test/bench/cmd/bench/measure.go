@@ -11,11 +11,7 @@ import (
 	"github.com/headgate/headgate/test/bench/usage"
 )
 
-const (
-	warmUp = 300 * time.Millisecond
-	// settle lets a server finish what the last answers left to do before its counters are read.
-	settle = 30 * time.Millisecond
-)
+const warmUp = 300 * time.Millisecond
 
 // figures are what one run of one server measured.
 type figures struct {
@@ -24,8 +20,9 @@ type figures struct {
 	EnvoyMicros float64 `json:"envoyMicros,omitempty"` // of Envoy, per request
 	P50Micros   float64 `json:"p50Micros,omitempty"`
 	P99Micros   float64 `json:"p99Micros,omitempty"`
-	Allocs      float64 `json:"allocs"`     // of the server, objects per request
-	AllocBytes  float64 `json:"allocBytes"` // of the server, per request
+	Allocs      float64 `json:"allocs"`          // of the server, objects per request
+	AllocBytes  float64 `json:"allocBytes"`      // of the server, per request
+	Spans       float64 `json:"spans,omitempty"` // exported, per request
 }
 
 // measure runs all rounds of one mode.
@@ -64,6 +61,10 @@ func (a *arm) run(ctx context.Context, mode string, shape load.Shape, connection
 	if err != nil {
 		return figures{}, err
 	}
+	stopScraping := func() error { return nil }
+	if a.scraped {
+		stopScraping = a.scrape(ctx)
+	}
 	var f figures
 	var requests float64
 	switch mode {
@@ -84,7 +85,10 @@ func (a *arm) run(ctx context.Context, mode string, shape load.Shape, connection
 	default:
 		return figures{}, fmt.Errorf("unknown mode %q, want envoy or direct", mode)
 	}
-	time.Sleep(settle)
+	if err := stopScraping(); err != nil {
+		return figures{}, err
+	}
+	time.Sleep(a.settle)
 	after, err := a.count(ctx)
 	if err != nil {
 		return figures{}, err
@@ -94,6 +98,7 @@ func (a *arm) run(ctx context.Context, mode string, shape load.Shape, connection
 		f.EnvoyMicros = micros(after.envoy-before.envoy) / requests
 	}
 	f.Allocs = float64(after.allocated.Objects-before.allocated.Objects) / requests
+	f.Spans = float64(after.spans-before.spans) / requests
 	f.AllocBytes = float64(after.allocated.Bytes-before.allocated.Bytes) / requests
 	return f, nil
 }
@@ -101,6 +106,7 @@ func (a *arm) run(ctx context.Context, mode string, shape load.Shape, connection
 // counters are those of a server and its Envoy.
 type counters struct {
 	server, envoy time.Duration
+	spans         int64
 	allocated     usage.Allocations
 }
 
@@ -108,8 +114,13 @@ func (a *arm) count(ctx context.Context) (c counters, err error) {
 	if c.server, err = usage.CPU(a.server.PID()); err != nil {
 		return c, err
 	}
-	if c.envoy, err = usage.CPU(a.envoy.PID()); err != nil {
-		return c, err
+	if a.envoy != nil {
+		if c.envoy, err = usage.CPU(a.envoy.PID()); err != nil {
+			return c, err
+		}
+	}
+	if a.spans != nil {
+		c.spans = a.spans.Load()
 	}
 	c.allocated, err = usage.Allocated(ctx, a.admin)
 	return c, err

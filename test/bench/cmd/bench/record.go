@@ -23,9 +23,9 @@ func (b *bench) record(ctx context.Context) error {
 	}
 	for i, shape := range b.selected() {
 		file := filepath.Join(b.module, "direct", "recordings", direct.FileName(shape))
-		err := b.startArm(ctx, fmt.Sprintf("recorder-%d", i), "", func(c *config.Config, _ string) (string, []string) {
+		err := b.startArm(ctx, server{name: fmt.Sprintf("recorder-%d", i), command: func(c *config.Config, _ string) (string, []string) {
 			return noop, []string{"-listen", c.Listen.GRPC, "-admin", c.Listen.Admin, "-record", file}
-		})
+		}})
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ type report struct {
 	Rounds      int    `json:"rounds"`
 	Connections int    `json:"connections"`
 	Duration    string `json:"duration"` // of one round of one kind of request and server
+	Baseline    string `json:"baseline"` // the server that ratios are to
 	Rows        []row  `json:"rows"`
 }
 
@@ -27,8 +28,8 @@ type row struct {
 	Shape   string    `json:"shape"`
 	Server  string    `json:"server"`
 	Median  figures   `json:"median"`
-	Rate    ratio     `json:"rateRatio"` // requests per second, to the no-op server's
-	CPU     ratio     `json:"cpuRatio"`  // processor time per request, to the no-op server's
+	Rate    ratio     `json:"rateRatio"` // requests per second, to the baseline's
+	CPU     ratio     `json:"cpuRatio"`  // processor time per request, to the baseline's
 	Samples []figures `json:"samples"`
 }
 
@@ -39,8 +40,8 @@ type ratio struct {
 	Max    float64 `json:"max"`
 }
 
-// newRow compares the rounds of a server with those of the no-op server, pair by pair.
-func newRow(mode, shape, server string, samples, noop []figures) row {
+// newRow compares the rounds of a server with those of the baseline, pair by pair.
+func newRow(mode, shape, server string, samples, baseline []figures) row {
 	r := row{Mode: mode, Shape: shape, Server: server, Samples: samples}
 	field := func(of func(figures) float64) float64 { return median(collect(samples, of)) }
 	r.Median = figures{
@@ -51,16 +52,17 @@ func newRow(mode, shape, server string, samples, noop []figures) row {
 		P99Micros:   field(func(f figures) float64 { return f.P99Micros }),
 		Allocs:      field(func(f figures) float64 { return f.Allocs }),
 		AllocBytes:  field(func(f figures) float64 { return f.AllocBytes }),
+		Spans:       field(func(f figures) float64 { return f.Spans }),
 	}
-	r.Rate = newRatio(samples, noop, func(f figures) float64 { return f.PerSecond })
-	r.CPU = newRatio(samples, noop, func(f figures) float64 { return f.CPUMicros })
+	r.Rate = newRatio(samples, baseline, func(f figures) float64 { return f.PerSecond })
+	r.CPU = newRatio(samples, baseline, func(f figures) float64 { return f.CPUMicros })
 	return r
 }
 
-func newRatio(samples, noop []figures, of func(figures) float64) ratio {
+func newRatio(samples, baseline []figures, of func(figures) float64) ratio {
 	var all []float64
 	for i := range samples {
-		if to := of(noop[i]); to > 0 {
+		if to := of(baseline[i]); to > 0 {
 			all = append(all, of(samples[i])/to)
 		}
 	}
@@ -89,14 +91,14 @@ func median(all []float64) float64 {
 
 // print writes the table.
 func (r report) print(w io.Writer) {
-	fmt.Fprintf(w, "%s; medians of %d rounds of %s, %d at a time; ratios to the no-op server (least to largest round)\n\n",
-		r.Machine, r.Rounds, r.Duration, r.Connections)
+	fmt.Fprintf(w, "%s; medians of %d rounds of %s, %d at a time; ratios to %s (least to largest round)\n\n",
+		r.Machine, r.Rounds, r.Duration, r.Connections, r.Baseline)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "mode\trequest\tserver\trequests/s\tratio\tCPU µs\tratio\tEnvoy µs\tp50 µs\tp99 µs\tallocs\talloc B")
+	fmt.Fprintln(t, "mode\trequest\tserver\trequests/s\tratio\tCPU µs\tratio\tEnvoy µs\tp50 µs\tp99 µs\tallocs\talloc B\tspans")
 	for _, row := range r.Rows {
 		m := row.Median
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%.1f\t%.0f\n", row.Mode, row.Shape, row.Server,
-			m.PerSecond, row.Rate, m.CPUMicros, row.CPU, orDash(m.EnvoyMicros), orDash(m.P50Micros), orDash(m.P99Micros), m.Allocs, m.AllocBytes)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%.1f\t%.0f\t%s\n", row.Mode, row.Shape, row.Server,
+			m.PerSecond, row.Rate, m.CPUMicros, row.CPU, orDash(m.EnvoyMicros), orDash(m.P50Micros), orDash(m.P99Micros), m.Allocs, m.AllocBytes, share(m.Spans))
 	}
 	t.Flush()
 }
@@ -108,6 +110,13 @@ func orDash(v float64) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.0f", v)
+}
+
+func share(v float64) string {
+	if v == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", v)
 }
 
 // write puts the report into a file as JSON.

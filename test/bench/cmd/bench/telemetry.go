@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/headgate/headgate/pkg/config"
+)
+
+// telemetryArms are the sidecars that -telemetry compares: the first is what the others' ratios are to. Both ways to
+// trace go with metrics that are scraped each second.
+var telemetryArms = []struct {
+	name   string
+	sample string // OTEL_TRACES_SAMPLER; empty is its default
+	on     bool
+	most   float64 // ratio of processor time that is the goal
+}{
+	{"off", "", false, 0},
+	{"default sampling", "", true, 1.05},
+	{"all sampled", "always_on", true, 1.15},
+}
+
+// scrapeEvery is how often metrics are read of an arm that is measured, the first time after half of it.
+const scrapeEvery = time.Second
+
+// exportEvery is how soon spans are exported, so that those of one round are exported, and paid for, in that round.
+const exportEvery = 250 * time.Millisecond
+
+// startTelemetry starts a sidecar for each way to observe it, and somebody to send the spans to.
+func (b *bench) startTelemetry(ctx context.Context) error {
+	if b.binary == "" {
+		binary, err := b.build(ctx, b.repository, "./cmd/extproc")
+		if err != nil {
+			return err
+		}
+		b.binary = binary
+	}
+	collector, err := newCollector()
+	if err != nil {
+		return err
+	}
+	b.collector = collector
+	for _, t := range telemetryArms {
+		environ := withoutTelemetry(os.Environ())
+		if t.on {
+			environ = append(environ, "OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector.addr, "OTEL_METRICS_EXPORTER=none",
+				"OTEL_TRACES_SAMPLER="+t.sample, fmt.Sprintf("OTEL_BSP_SCHEDULE_DELAY=%d", exportEvery.Milliseconds()))
+		}
+		_, err := b.startServer(ctx, server{name: t.name, environ: environ, command: func(_ *config.Config, file string) (string, []string) {
+			return b.binary, []string{"serve", "--config", file}
+		}})
+		if err != nil {
+			return err
+		}
+		a := b.arms[len(b.arms)-1]
+		a.settle = 2 * exportEvery
+		if t.on {
+			a.spans, a.scraped = &collector.spans, true
+		}
+	}
+	return nil
+}
+
+func withoutTelemetry(environ []string) []string {
+	var kept []string
+	for _, variable := range environ {
+		if !strings.HasPrefix(variable, "OTEL_") {
+			kept = append(kept, variable)
+		}
+	}
+	return kept
+}
+
+// goals says how far from the goals each kind of request is.
+func (r report) goals(w io.Writer) {
+	for _, t := range telemetryArms {
+		for _, row := range r.Rows {
+			if row.Server == t.name && t.most > 0 {
+				fmt.Fprintf(w, "%s, %s: %+.1f %% processor time per request, the goal is at most %+.0f %%\n",
+					t.name, row.Shape, 100*(row.CPU.Median-1), 100*(t.most-1))
+			}
+		}
+	}
+}
+
+// scrape reads the arm's metrics each second until the returned function is called.
+func (a *arm) scrape(ctx context.Context) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		next := time.NewTimer(scrapeEvery / 2)
+		defer next.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				ended <- nil
+				return
+			case <-next.C:
+				next.Reset(scrapeEvery)
+			}
+			if err := a.scrapeOnce(ctx); err != nil && ctx.Err() == nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func (a *arm) scrapeOnce(ctx context.Context) error {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.admin+"/metrics", nil)
+	if err != nil {
+		return err
+	}
+	q.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5") // as Prometheus does
+	answer, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return fmt.Errorf("scrape: %w", err)
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		return fmt.Errorf("scrape: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("scrape: %s", answer.Status)
+	}
+	return nil
+}
+
+// collector takes spans by OTLP over HTTP and counts them.
+type collector struct {
+	addr   string
+	server *http.Server
+	spans  atomic.Int64
+}
+
+func newCollector() (*collector, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start a collector: %w", err)
+	}
+	c := &collector{addr: l.Addr().String()}
+	c.server = &http.Server{ReadHeaderTimeout: readyWithin, Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		body, err := io.ReadAll(q.Body)
+		if err != nil {
+			return // the sender is gone
+		}
+		c.spans.Add(countFields(body, 1, 2, 2)) // ResourceSpans, ScopeSpans, Span
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	})}
+	go func() { _ = c.server.Serve(l) }() // ends with ErrServerClosed
+	return c, nil
+}
+
+// countFields counts the messages at a path of field numbers in an encoded message.
+func countFields(message []byte, path ...protowire.Number) (n int64) {
+	for len(message) > 0 {
+		field, kind, head := protowire.ConsumeTag(message)
+		if head < 0 {
+			return n
+		}
+		size := protowire.ConsumeFieldValue(field, kind, message[head:])
+		if size < 0 {
+			return n
+		}
+		if field == path[0] && kind == protowire.BytesType {
+			if value, _ := protowire.ConsumeBytes(message[head:]); len(path) > 1 {
+				n += countFields(value, path[1:]...)
+			} else {
+				n++
+			}
+		}
+		message = message[head+size:]
+	}
+	return n
+}
