@@ -161,7 +161,7 @@ func (a *app) apply(cfg *config.Config) error {
 
 func (a *app) adminSources() admin.Sources {
 	return admin.Sources{
-		Ready:   a.readiness,
+		Ready:   a.publishHealth,
 		Health:  a.healthDocument,
 		Config:  func() ([]byte, error) { return a.config.Load().Redacted() },
 		Metrics: a.metrics.Handler(),

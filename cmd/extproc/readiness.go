@@ -45,17 +45,20 @@ func (a *app) reportHealth(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			a.publishHealth()
+			_ = a.publishHealth()
 		}
 	}
 }
 
-// publishHealth answers the gRPC health service for the process and for the processor.
-func (a *app) publishHealth() {
+// publishHealth answers the gRPC health service, for the process and for the processor, as readiness is now, and returns
+// that. Whoever asks for readiness publishes it, so that the two ways to ask never disagree.
+func (a *app) publishHealth() error {
+	err := a.readiness()
 	state := healthpb.HealthCheckResponse_SERVING
-	if a.readiness() != nil {
+	if err != nil {
 		state = healthpb.HealthCheckResponse_NOT_SERVING
 	}
 	a.health.SetServingStatus("", state)
 	a.health.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, state)
+	return err
 }

@@ -52,7 +52,7 @@ func serve(ctx context.Context, path string, environ []string, stderr io.Writer)
 	failed := a.start()
 	a.ready.Store(true)
 	running.Go(func() { a.reportHealth(background) })
-	a.publishHealth()
+	_ = a.publishHealth()
 	log.Info("ready", "grpc", cfg.Listen.GRPC, "admin", cfg.Listen.Admin, "api", cfg.Listen.API, "config", cfg.Hash(), "version", buildVersion())
 	select {
 	case <-ctx.Done():
@@ -131,7 +131,7 @@ func (a *app) start() <-chan error {
 func (a *app) drain() error {
 	shutdown := a.config.Load().Shutdown
 	a.ready.Store(false)
-	a.publishHealth()
+	_ = a.publishHealth()
 	a.log.Info("draining", "drain", shutdown.Drain, "grace", shutdown.Grace, "in_flight", a.server.Active())
 	deadline := time.NewTimer(shutdown.Grace)
 	defer deadline.Stop()
