@@ -14,7 +14,6 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 	"sigs.k8s.io/yaml"
@@ -118,7 +117,7 @@ func TestQueriesNameWhatIsMeasured(t *testing.T) {
 					return nil
 				}
 				for _, m := range n.LabelMatchers {
-					if m.Name != labels.MetricName && !slices.Contains(known, m.Name) && !slices.Contains(added, m.Name) {
+					if m.Name != model.MetricNameLabel && !slices.Contains(known, m.Name) && !slices.Contains(added, m.Name) {
 						t.Errorf("%s: %s has no label %s, only %v", e.where, n.Name, m.Name, known)
 					}
 				}
