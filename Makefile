@@ -60,10 +60,24 @@ lint: ## Check style with golangci-lint, built from the tools module
 	$(GO) build -C tools -o ../$(BUILD)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BUILD)/golangci-lint run ./...
 	cd test/bench && ../../$(BUILD)/golangci-lint run -c ../../.golangci.yml ./...
+	cd test/manifests && ../../$(BUILD)/golangci-lint run -c ../../.golangci.yml ./...
 
 .PHONY: generate
 generate: ## Write what is generated: Envoy configuration, references in the documentation
 	$(GO) test ./deploy/envoy ./docs -update
+	cd test/manifests && $(GO) test . -run TestPrintedFilesAreUpToDate -update
+
+.PHONY: image
+image: ## Build the container image headgate/extproc
+	docker build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) -t headgate/extproc:$(VERSION) .
+
+.PHONY: image-check
+image-check: ## Check binary, image and bill of materials without Docker (needs buildah)
+	deploy/image/check.sh
+
+.PHONY: sbom
+sbom: ## Write the bill of materials (CycloneDX) to build/extproc.cdx.json
+	deploy/image/sbom.sh $(BUILD)/extproc.cdx.json
 
 .PHONY: clean
 clean: ## Remove what was built
