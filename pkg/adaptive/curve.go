@@ -47,14 +47,17 @@ func costClass(cost int) int {
 // expected is the cost as the curve sees it.
 func (c *curve) expected(cost int) float64 { return c.shape[costClass(cost)] * float64(cost) }
 
-func (c *curve) add(cost int, latency float64, calm bool) {
-	w := &c.window[costClass(cost)]
+// add a sample to the window's; the result is its expected cost.
+func (c *curve) add(cost int, latency float64, calm bool) (expected float64) {
+	k := costClass(cost)
+	w := &c.window[k]
 	w.latency += latency
 	w.cost += float64(cost)
 	if calm {
 		w.calm += float64(cost)
 	}
 	c.fresh = true
+	return c.shape[k] * float64(cost)
 }
 
 // learn from the window's samples, and forget them. all says that the long average took all of them, not only the calm

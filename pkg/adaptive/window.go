@@ -148,9 +148,8 @@ func (c *Controller) sampleLocked(p *Permit) {
 		return
 	}
 	p.unsampled = true
-	latency, expected := float64(max(0, c.now-p.forwarded)), c.curve.expected(p.cost)
-	fresh := p.forwarded >= c.window.shedAt
-	c.curve.add(p.cost, latency, fresh && p.calm)
+	latency, fresh := float64(max(0, c.now-p.forwarded)), p.forwarded >= c.window.shedAt
+	expected := c.curve.add(p.cost, latency, fresh && p.calm)
 	if !fresh {
 		c.window.stale.add(latency, expected)
 		return
