@@ -38,7 +38,7 @@ func took(n int, f func()) []time.Duration {
 
 const (
 	inTime = 40 * time.Millisecond  // a call of 25 ms is back by then
-	atMost = 250 * time.Millisecond // on a machine whose cores other tests want too
+	atMost = 500 * time.Millisecond // on a machine whose cores other tests want too
 )
 
 // checkTook lets 100 callers call at once. A busy machine may spoil a round, not three.
@@ -110,7 +110,7 @@ func TestCallersDeadlineIsKeptToo(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t)
 	relay := startRelay(t, server.Addr)
-	svc := newService(t, onRedis(settings("acct-1"), relay.Addr)) // calls of 2 s
+	svc := newService(t, onRedis(settings("acct-1"), relay.Addr)) // patient calls
 	l := acquire(t, svc, 1, teamA)
 	relay.DelayReplies(time.Second)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
@@ -300,15 +300,19 @@ func TestCheckCostsOneRoundTrip(t *testing.T) {
 		_, r := svc.Check(ctx, f)
 		return r == nil && commands(t, server)-before == 1
 	})
+	limit := 1.5
+	if raceDetector { // which slows the sidecar down, not the server
+		limit = 2
+	}
 	var gets, checks time.Duration
 	for range 5 { // a busy machine may spoil a comparison
 		gets, checks = median()
 		t.Logf("median of a GET %v, of a check %v (%.2fx)", gets, checks, float64(checks)/float64(gets))
-		if checks*2 <= gets*3 {
+		if float64(checks) <= limit*float64(gets) {
 			return
 		}
 	}
-	t.Errorf("a check takes %v in the median, want at most 1.5 x the %v of a GET", checks, gets)
+	t.Errorf("a check takes %v in the median, want at most %.1f x the %v of a GET", checks, limit, gets)
 }
 
 // commands counts EVALSHA and EVAL.

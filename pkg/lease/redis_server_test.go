@@ -119,7 +119,7 @@ func TestNoKeyOutlivesAKill(t *testing.T) {
 	ctx := within(t, time.Minute)
 	for round := range 10 {
 		// So that there is a key. The client takes up to a second to see that the server is back.
-		eventually(t, 5*time.Second, "a write", func() bool { return svc.Rest(ctx, pool, "acct-2", time.Millisecond) == nil })
+		eventually(t, 5*time.Second, "a write", func() bool { return svc.Rest(ctx, pool, "acct-2", time.Minute) == nil })
 		stop := make(chan struct{})
 		var busy sync.WaitGroup
 		for n := range 3 {

@@ -22,7 +22,7 @@ func TestNothingSecretIsSaid(t *testing.T) {
 	server := startRedis(t)
 	relay := startRelay(t, server.Addr)
 	s := onRedis(settings("acct-1", "acct-2"), relay.Addr)
-	s.Store.Redis.CallTimeout = 200 * time.Millisecond
+	s.Store.Redis.CallTimeout = 500 * time.Millisecond
 	var out syncBuffer
 	say := func(v ...any) { fmt.Fprintln(&out, v...) }
 	svc := newLoggedService(t, s, &out, lease.Observer{
@@ -34,6 +34,7 @@ func TestNothingSecretIsSaid(t *testing.T) {
 	})
 	monitor := watchCommands(t, server.Addr, &out)
 	ctx := within(t, 30*time.Second)
+	eventually(t, 10*time.Second, "a store that answers", func() bool { return svc.Healthy(ctx) == nil })
 
 	drive := func() {
 		for n := range 3 {
@@ -79,7 +80,7 @@ func TestNothingSecretIsSaid(t *testing.T) {
 
 	text := out.String()
 	if len(text) < 10000 || !strings.Contains(text, "evalsha") || !strings.Contains(text, "ACQUIRED") || !strings.Contains(text, string(lease.ServiceUnavailable)) {
-		t.Fatalf("the search covers too little: %d bytes", len(text))
+		t.Fatalf("the search covers too little: %d bytes\n%s", len(text), text)
 	}
 	for _, secret := range []string{rawOwner(0), rawOwner(1), rawOwner(2), "vlo_", "key-a", "key-b", "key-wrong", "key-in-body", lease.HashKey("key-a"), teamA} {
 		if i := strings.Index(text, secret); i >= 0 {
