@@ -41,7 +41,7 @@ test-manifests: ## Check the Kubernetes manifests, dashboards and image against 
 
 .PHONY: sim
 sim: ## Simulate tenants and upstreams in virtual time: one table, and build/sim.json
-	cd test/bench && $(GO) test -count=1 -timeout 60m -run TestSim -v ./sim
+	cd test/bench && $(GO) test -tags sim -count=1 -timeout 60m -run TestSim ./sim -v -out ../../../$(BUILD)/sim.json
 
 .PHONY: bench
 bench: ## Compare with a no-op processor through a real Envoy: one table, and build/bench.json
@@ -53,7 +53,7 @@ bench-telemetry: ## Measure what traces and scraped metrics cost: one table, and
 
 .PHONY: bench-adaptive
 bench-adaptive: ## Compare the lanes with other limiters: one table
-	cd test/bench && $(GO) test -count=1 -run '^$$' -bench . -benchmem ./adaptive
+	cd test/bench && $(GO) run ./adaptive
 
 .PHONY: lint
 lint: ## Check style with golangci-lint, built from the tools module

@@ -30,7 +30,7 @@ func atMost(name string, value, goal float64, note string, args ...any) Goal {
 // String is the goal's line in a report.
 func (g Goal) String() string {
 	if g.Peer {
-		return fmt.Sprintf("%-66s %9.3f", g.Name, g.Value)
+		return fmt.Sprintf("%-66s %9.3f  %20s  %s", g.Name, g.Value, "", g.Note)
 	}
 	sign, met := ">=", "met"
 	if g.AtMost {

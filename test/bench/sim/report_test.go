@@ -41,7 +41,7 @@ func (r *report) run(s sim.Setup, f sim.Factory) *sim.Result {
 	return result
 }
 
-func TestReport(t *testing.T) {
+func TestSim(t *testing.T) {
 	r := &report{t: t}
 	conversations, err := sim.Conversations()
 	if err != nil {
@@ -66,6 +66,7 @@ func TestReport(t *testing.T) {
 	}
 	r.add(sim.GoodputGoals(r.run, "hard", sim.Hard, sizes, peers, seeds, 10*time.Minute)...)
 	r.add(sim.GoodputGoals(r.run, "soft", sim.Soft, sizes, peers, seeds, 10*time.Minute)...)
+	r.figures(sizes, conversations, code)
 	for _, name := range []string{"log-normal", "conversations", "code"} {
 		r.add(sim.StepGoals(r.run, name, sim.Hard, sizes[name], seeds[:5])...)
 	}
@@ -80,6 +81,34 @@ func TestReport(t *testing.T) {
 	r.add(sim.NoiseGoals(r.run, time.Hour)...)
 	r.add(sim.CreditGoals(r.run)...)
 	r.finish()
+}
+
+// figures beyond the goals: capacities far from the initial limit, more tenants than the limit has room for, bursts. None of
+// them is a goal, all of them are worth knowing.
+func (r *report) figures(sizes map[string]sim.Sizes, conversations, code *sim.Trace) {
+	for _, capacity := range []float64{40, 150} {
+		for _, name := range []string{"log-normal", "conversations", "code"} {
+			r.ratio("hard", sim.Hard, name, sizes[name], capacity)
+			r.ratio("soft", sim.Soft, name, sizes[name], capacity)
+		}
+	}
+	for _, q := range []sim.Quiet{
+		{Name: "log-normal", Sizes: sizes["log-normal"], Tenants: 10, Capacity: 64},
+		{Name: "conversations", Sizes: sizes["conversations"], Replay: conversations, Tenants: 10, Capacity: 64},
+		{Name: "code, its bursts", Sizes: sizes["code"], Replay: code, Tenants: 4, Capacity: 150},
+	} {
+		q.Length = 15 * time.Minute
+		for _, g := range q.Goals(r.run) {
+			g.Peer = true
+			r.add(g)
+		}
+	}
+}
+
+func (r *report) ratio(knee string, f sim.Knee, name string, sizes sim.Sizes, capacity float64) {
+	value, note := sim.Ratio(r.run, f, sizes, capacity, []uint64{1, 2}, []float64{1, 1.1, 1.3, 1.6}, 10*time.Minute)
+	label := fmt.Sprintf("%s knee, capacity %.0f, %s: goodput over best static", knee, capacity, name)
+	r.add(sim.Goal{Name: label, Value: value, Note: note, Peer: true})
 }
 
 // finish writes the report, and fails the test for what was missed.
