@@ -2,6 +2,7 @@ package stack
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -170,8 +171,9 @@ func StartSilence() (addr string, stop func(), err error) {
 		}
 		syscall.Close(fd)
 	}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err == nil {
-		err = syscall.Listen(fd, 0)
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		stop()
+		return "", nil, fmt.Errorf("start a silent address: %w", err)
 	}
 	name, err := syscall.Getsockname(fd)
 	at, isInet := name.(*syscall.SockaddrInet4)

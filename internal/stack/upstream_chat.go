@@ -76,7 +76,7 @@ func serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // Accept has answered
 	}
-	defer c.CloseNow()
+	defer func() { _ = c.CloseNow() }()
 	c.SetReadLimit(64 << 20)
 	for {
 		kind, message, err := c.Read(r.Context())

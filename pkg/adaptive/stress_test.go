@@ -72,7 +72,7 @@ func exchange(c *Controller, rng *rand.Rand, worker, costMost int, running, peak
 	var p Permit
 	cost := 1 + rng.IntN(costMost)
 	request := Request{Lane: string(rune('a' + rng.IntN(8))), Cost: cost, Weight: float64(1 + worker%3)}
-	state := Refused
+	var state State
 	if rng.IntN(10) == 0 {
 		state = c.AcquireNow(&p, request)
 	} else {

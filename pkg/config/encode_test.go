@@ -134,7 +134,7 @@ func TestDurationsAreShort(t *testing.T) {
 		time.Hour + time.Second: "1h0m1s", 1500 * time.Millisecond: "1.5s", 10 * time.Minute: "10m", 10 * time.Hour: "10h",
 	} {
 		if got := formatDuration(d); got != want {
-			t.Errorf("%v: expected %s, got %s", time.Duration(d), want, got)
+			t.Errorf("%v: expected %s, got %s", d, want, got)
 		}
 		if back, err := parseDuration(want); err != nil || back != d {
 			t.Errorf("%s: expected it to be read back as %v, got %v, %v", want, d, back, err)

@@ -77,9 +77,10 @@ func TestWebSocketOverHTTP2(t *testing.T) {
 	r.Header[":protocol"] = []string{"websocket"}
 	r.Header.Set("Sec-WebSocket-Version", "13")
 	r.Header.Set("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
-	connect := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, address) // without TLS
-	}}
+	connect := &http2.Transport{AllowHTTP: true,
+		DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address) // without TLS
+		}}
 	defer connect.CloseIdleConnections()
 	answer, err := connect.RoundTrip(r)
 	if err != nil {

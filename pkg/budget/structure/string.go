@@ -60,7 +60,7 @@ func (s *Scanner) scanString(p []byte, i int) int {
 // that stand for themselves, elsewhere whole escapes too.
 func (s *Scanner) scanRun(p []byte, i int) int {
 	t := &s.text
-	n, quarters := 0, 0
+	var n, quarters int
 	if t.matters {
 		n, quarters = plain(p[i:])
 		s.keep(p[i : i+n])
