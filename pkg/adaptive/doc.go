@@ -129,7 +129,7 @@
 // forgotten.
 //
 // A long overload leaves no trace in this: at 1.5 times the capacity the limit's mean over the last ten of thirty minutes is
-// 0.9 to 1.0 of that over the first ten, on all upstreams simulated.
+// 0.9 to 1.1 of that over the first ten, on all upstreams simulated.
 //
 // # Moving it
 //
