@@ -58,6 +58,10 @@ func (b *body) cost() int {
 	return adaptive.Cost(priced)
 }
 
+// told reports that the scan can learn nothing more: the body is no JSON, or its document has ended, although the end of
+// the stream may come later, with trailers or an empty chunk.
+func (b *body) told() bool { return !b.scans || b.scanner.Features().Complete }
+
 // structureHeavy reports whether the body is heavy by what it contains, whatever its bytes.
 func (b *body) structureHeavy(s budget.StructureSettings) bool {
 	f := b.scanner.Features()

@@ -144,7 +144,7 @@ func (x *exchange) evidenceIsIn() bool {
 	case x.body.over, x.responded, x.onHeaders:
 		return true
 	case x.mode.early:
-		return x.idled || !x.body.scans || x.body.seen >= int64(x.policy.config.Decision.Window)
+		return x.idled || x.body.told() || x.body.seen >= int64(x.policy.config.Decision.Window)
 	case x.mode.request == wire.BodyBufferedPartial:
 		return x.body.seen > 0
 	}

@@ -115,6 +115,7 @@ func TestEvidence(t *testing.T) {
 		{"WebSocket", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "GET", "connection", "upgrade", "upgrade", "websocket")}, false, 1},
 		{"another upgrade with a body", []*extprocv3.ProcessingRequest{rh(early, false, "upgrade", "foo")}, false, 1},
 		{"the whole body", []*extprocv3.ProcessingRequest{rh(early, false), rb(`{"messages":[]}`, true)}, false, 2},
+		{"the document is complete, the stream is not", []*extprocv3.ProcessingRequest{rh(early, false), rb(`{"messages":[]}`, false)}, false, 2},
 		{"the window is full", append([]*extprocv3.ProcessingRequest{rh(early, false)}, rb(`{"a":"`+bytesOf(256<<10), false)), false, 2},
 		{"the upload pauses", []*extprocv3.ProcessingRequest{rh(early, false), rb(`{"messages":[`, false)}, true, 2},
 	} {
