@@ -184,3 +184,24 @@ func TestCooldownFollowsTheUpstream(t *testing.T) {
 		}
 	})
 }
+
+func TestStoreCanBeReplacedWhileInUse(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	s := settings("acct-1")
+	svc, ctx := newService(t, s), context.Background()
+	l := acquire(t, svc, 1, teamA)
+	// when the embedded store is replaced by a Redis, its leases are gone
+	if err := svc.Configure(onRedis(s, server.Addr), managers(s)); err != nil {
+		t.Fatal(err)
+	}
+	_, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
+	expect(t, "a lease of the old store", r, lease.LeaseRequired)
+	// and the generation still grows
+	if again := acquire(t, svc, 1, teamA); again.Generation <= l.Generation {
+		t.Errorf("generation %d after %d", again.Generation, l.Generation)
+	}
+	if st := svc.State(); st.Store != "single" {
+		t.Errorf("the state says the store is %s", st.Store)
+	}
+}

@@ -31,6 +31,7 @@ func openEmbedded(log observedLog) *store {
 		PoolSize:                 16,
 		MaxRetries:               -1,
 	})
+	log.log.Warn("leases live in this process: one replica only, nothing survives a restart")
 	stop := make(chan struct{})
 	done := make(chan struct{})
 	go func() {

@@ -355,3 +355,26 @@ func TestRetryAfterIsTheEarliestExpiryOfTheOthers(t *testing.T) {
 		}
 	})
 }
+
+func TestGenerationsGrowWhenTheStoresClockIsSetBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		// Given a pool whose last generation is a minute ahead of the clock
+		svc, ctx := newService(t, settings("acct-1")), context.Background()
+		_, _, fields, _ := svc.StoreKeys(pool, owner(t, 1))
+		ahead := time.Now().Add(time.Minute).UnixMilli()
+		if err := svc.Client().HSet(ctx, fields, "gen", ahead).Err(); err != nil {
+			t.Fatal(err)
+		}
+		// when owners come and go, then they count on from there, and wait for the clock only a little
+		for i := range int64(5) {
+			start := time.Now()
+			l := acquire(t, svc, int(i), teamA)
+			if l.Generation != ahead+1+i || time.Since(start) > 100*time.Millisecond {
+				t.Errorf("lease %d has generation %d after %v, want %d", i, l.Generation, time.Since(start), ahead+1+i)
+			}
+			if _, r := svc.Release(ctx, ask(t, svc, int(i), teamA, l.Generation), lease.OwnerExit); r != nil {
+				t.Fatal(r.Reason)
+			}
+		}
+	})
+}

@@ -27,6 +27,7 @@ type Service struct {
 
 	configure sync.Mutex
 	closed    bool
+	retired   []*store // replaced, perhaps still used by calls that began before
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
 }
@@ -45,9 +46,6 @@ func New(s Settings, principals []Principal, o Options) (*Service, error) {
 	svc.cancel = cancel
 	svc.work.Go(func() { svc.watch(ctx) })
 	svc.work.Go(func() { svc.abandonLoop(ctx) })
-	if svc.view().store.kind == "embedded" {
-		svc.log.Warn("leases live in this process: one replica only, nothing survives a restart")
-	}
 	return svc, nil
 }
 
@@ -77,6 +75,9 @@ func (s *Service) Configure(settings Settings, list []Principal) error {
 	}
 	v, err := newView(settings, list, st)
 	if err != nil {
+		if old == nil || old.store != st {
+			_ = st.close() // the error that counts is err
+		}
 		return err
 	}
 	s.current.Store(v)
@@ -84,7 +85,8 @@ func (s *Service) Configure(settings Settings, list []Principal) error {
 		return nil
 	}
 	if old.store != st {
-		time.AfterFunc(storeLinger, func() { _ = old.store.close() }) // nothing to do about an error, nobody uses it
+		s.retired = append(s.retired, old.store)
+		time.AfterFunc(storeLinger, func() { _ = old.store.close() }) // nobody uses it any more
 	}
 	s.revoke(old, v)
 	return nil
@@ -101,7 +103,11 @@ func (s *Service) Close() error {
 	s.keepers.closeAll()
 	s.cancel()
 	s.work.Wait()
-	if err := s.view().store.close(); err != nil {
+	errs := []error{s.view().store.close()}
+	for _, st := range s.retired {
+		errs = append(errs, st.close())
+	}
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close the lease store: %w", err)
 	}
 	return nil

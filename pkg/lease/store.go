@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +29,8 @@ type store struct {
 	log      *slog.Logger
 	observer Observer
 	stop     func() // ends what the kind needs beside its client
+	closing  sync.Once
+	closeErr error
 
 	mu       sync.Mutex
 	breakers map[string]*breaker
@@ -196,16 +197,15 @@ func evalAndWait(ctx context.Context, node *redis.Client, sc *script, replicas i
 	return v, n, err
 }
 
-// close ends the client and what the kind runs beside it.
+// close ends the client and what the kind runs beside it. It is idempotent.
 func (s *store) close() error {
-	err := s.client.Close()
-	if s.stop != nil {
-		s.stop()
-	}
-	if errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrClosed) {
-		return nil
-	}
-	return err
+	s.closing.Do(func() {
+		s.closeErr = s.client.Close()
+		if s.stop != nil {
+			s.stop()
+		}
+	})
+	return s.closeErr
 }
 
 // isFull says that the server refuses to grow. It still works: only acquires need memory.

@@ -22,6 +22,9 @@ const (
 // setting.
 func (s Settings) Validate() error {
 	errs := []error{s.Store.validate()}
+	if s.MaxHold <= 0 {
+		errs = append(errs, fmt.Errorf("leases.maxHold: %v is not positive", s.MaxHold))
+	}
 	if s.OnLost != "" && s.OnLost != "keep" && s.OnLost != "cut" {
 		errs = append(errs, fmt.Errorf("leases.onLost: %q is neither keep nor cut", s.OnLost))
 	}

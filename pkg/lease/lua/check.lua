@@ -1,7 +1,8 @@
 -- Reads what the fence needs, in one step and without the common part: this runs for every request, and judging costs less
 -- outside (fence.go).
 -- Deleting a field that never exists changes nothing and is replicated nowhere, but it fails where writes fail: on a
--- replica, and on a primary that lost its replicas and has min-replicas-to-write. What those know may be out of date.
+-- replica and, from Redis 7 on, on a primary that lost its replicas and has min-replicas-to-write. What those know may be
+-- out of date.
 -- KEYS owner pool
 local pcall = redis.pcall
 local t = pcall('TIME')
