@@ -18,9 +18,13 @@ type StartSpan func(ctx context.Context, parent trace.SpanContext) (context.Cont
 // tracing is an exchange's span. The zero value is that of an exchange that is not sampled: its methods do nothing and
 // allocate nothing. No tenant, lane, owner, key or byte of a body ever goes into it.
 type tracing struct {
-	span trace.Span
-	over bool // what was held has been given back
+	span  trace.Span
+	notes []attribute.KeyValue // attributes, put on the span at its end: all at once costs less than one by one
+	over  bool                 // what was held has been given back
 }
+
+// mostNotes is how many attributes a span has unless something goes wrong.
+const mostNotes = 8
 
 // context is the span's own, invalid where there is none.
 func (t *tracing) context() (s trace.SpanContext) {
@@ -40,8 +44,8 @@ func (x *exchange) startSpan() {
 		return
 	}
 	x.ctx, x.tracing.span = ctx, span
-	span.SetAttributes(semconv.RPCSystemNameGRPC, semconv.RPCMethod("envoy.service.ext_proc.v3.ExternalProcessor/Process"),
-		attribute.String("headgate.cluster", x.facts.cluster))
+	x.tracing.notes = append(make([]attribute.KeyValue, 0, mostNotes), semconv.RPCSystemNameGRPC,
+		semconv.RPCMethod("envoy.service.ext_proc.v3.ExternalProcessor/Process"), attribute.String("headgate.cluster", x.facts.cluster))
 }
 
 // parentSpan is the span that the exchange belongs to. Envoy names its own in the metadata of the gRPC stream, which may
@@ -113,6 +117,9 @@ func (t *tracing) event(name, resource string, amount int64) {
 		attribute.String("headgate.resource", resource), attribute.Int64("headgate.amount", amount)))
 }
 
+// note keeps an attribute for the end of the span.
+func (t *tracing) note(a attribute.KeyValue) { t.notes = append(t.notes, a) }
+
 // leaseChecked notes the answer of the fence: valid, or the reason of the refusal.
 func (t *tracing) leaseChecked(v *Verdict) {
 	if t.span == nil {
@@ -131,7 +138,7 @@ func (t *tracing) firstByte(code int) {
 		return
 	}
 	t.span.AddEvent("first byte")
-	t.span.SetAttributes(semconv.HTTPResponseStatusCode(code))
+	t.note(semconv.HTTPResponseStatusCode(code))
 }
 
 // released notes that everything is given back, once.
@@ -147,13 +154,18 @@ func (t *tracing) decided(d Decision, v *Verdict) {
 	if t.span == nil {
 		return
 	}
-	t.span.SetAttributes(attribute.String("headgate.reason", d.Reason), semconv.HTTPRequestBodySize(int(d.Bytes)),
-		attribute.Int("headgate.cost", d.Cost), attribute.Int64("headgate.wait_ms", d.Waited.Milliseconds()))
+	t.note(attribute.String("headgate.reason", d.Reason))
+	t.note(semconv.HTTPRequestBodySize(int(d.Bytes)))
+	t.note(attribute.Int("headgate.cost", d.Cost))
+	if d.Waited > 0 {
+		t.note(attribute.Int64("headgate.wait_ms", d.Waited.Milliseconds()))
+	}
 	if v == nil {
 		return
 	}
 	t.span.AddEvent("refusal", trace.WithAttributes(attribute.String("headgate.reason", v.Reason)))
-	t.span.SetAttributes(semconv.ErrorTypeKey.String(v.Reason), semconv.HTTPResponseStatusCode(v.HTTP))
+	t.note(semconv.ErrorTypeKey.String(v.Reason))
+	t.note(semconv.HTTPResponseStatusCode(v.HTTP))
 	if v.HTTP >= 500 {
 		t.span.SetStatus(codes.Error, v.Reason)
 	}
@@ -168,6 +180,7 @@ func (t *tracing) end(err error) {
 		t.span.RecordError(err)
 		t.span.SetStatus(codes.Error, "stream broken")
 	}
+	t.span.SetAttributes(t.notes...)
 	t.span.End()
-	t.span = nil
+	t.span, t.notes = nil, nil
 }

@@ -28,6 +28,7 @@ const defaultRatio = 0.1
 type Tracing struct {
 	provider *sdktrace.TracerProvider // nil: off
 	tracer   trace.Tracer
+	options  []trace.SpanStartOption // of every span
 	sampler  sampler
 }
 
@@ -65,7 +66,9 @@ func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing
 // newTracing makes a provider. Which exchanges have a span is decided before it is asked.
 func newTracing(s sampler, options ...sdktrace.TracerProviderOption) *Tracing {
 	provider := sdktrace.NewTracerProvider(append(options, sdktrace.WithSampler(sdktrace.AlwaysSample()))...)
-	return &Tracing{provider: provider, tracer: provider.Tracer(scope), sampler: s}
+	return &Tracing{
+		provider: provider, tracer: provider.Tracer(scope), options: []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}, sampler: s,
+	}
 }
 
 // StartSpan is for the processor; it is nil when traces are off.
@@ -83,7 +86,7 @@ func (t *Tracing) start(ctx context.Context, parent trace.SpanContext) (context.
 	if parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
-	return t.tracer.Start(ctx, "envoy.service.ext_proc.v3.ExternalProcessor/Process", trace.WithSpanKind(trace.SpanKindServer))
+	return t.tracer.Start(ctx, "envoy.service.ext_proc.v3.ExternalProcessor/Process", t.options...)
 }
 
 // Shutdown exports what is left.
