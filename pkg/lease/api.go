@@ -184,5 +184,5 @@ func writeRefusal(w http.ResponseWriter, status int, r *Refusal) {
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client has gone
+	_, _ = w.Write(body) //nolint:gosec // JSON, and an error means that the client has gone
 }

@@ -112,7 +112,7 @@ func (s *Service) moveAway(ctx context.Context, v *view, p *pool, a FenceAsk, wh
 		if len(candidates) == 0 {
 			return Fence{}, s.refused("check", p.name, refuse(NoEligibleConnection))
 		}
-		return Fence{}, s.refused("check", p.name, refuseFor(EligibilityUnavailable, r.until(1), 0))
+		return Fence{}, s.refused("check", p.name, refuseFor(EligibilityUnavailable, r.until(), 0))
 	}
 	f := newFence(v, p, a, principalID(a.Identity.Principal), asked, leaseOf(p, r))
 	f.Moved = r.status == "MOVED"

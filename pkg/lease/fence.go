@@ -26,14 +26,11 @@ func parseRecord(value string) (record, bool) {
 		}
 	}
 	r := record{connection: f[0], generation: f[1], principal: f[2]}
-	for i, into := range []*int64{&r.acquired, &r.renewed, &r.expires} {
-		n, err := strconv.ParseInt(f[3+i], 10, 64)
-		if err != nil {
-			return record{}, false
-		}
-		*into = n
-	}
-	return r, true
+	var errs [3]error
+	r.acquired, errs[0] = strconv.ParseInt(f[3], 10, 64)
+	r.renewed, errs[1] = strconv.ParseInt(f[4], 10, 64)
+	r.expires, errs[2] = strconv.ParseInt(f[5], 10, 64)
+	return r, errs == [3]error{}
 }
 
 // judged is what the fence says about a lease.

@@ -98,9 +98,9 @@ func (s *Service) Acquire(ctx context.Context, a Ask, model string) (Lease, *Ref
 		s.observer.answer("acquire", p.name, r.status)
 		return l, nil
 	case "CAPACITY":
-		return Lease{}, s.refused("acquire", p.name, refuseFor(CapacityUnavailable, r.until(1), int(r.int(0))))
+		return Lease{}, s.refused("acquire", p.name, refuseFor(CapacityUnavailable, r.until(), int(r.int(0))))
 	case "ELIGIBILITY":
-		return Lease{}, s.refused("acquire", p.name, refuseFor(EligibilityUnavailable, r.until(1), 0))
+		return Lease{}, s.refused("acquire", p.name, refuseFor(EligibilityUnavailable, r.until(), 0))
 	case "STALE":
 		return Lease{}, s.refused("acquire", p.name, refuse(FenceStale))
 	default:
@@ -131,8 +131,8 @@ func acquireArgs(v *view, a Ask, attempt string, candidates []string) []any {
 	return args
 }
 
-// until is the time from the store's clock to the moment that element i names.
-func (r reply) until(i int) time.Duration { return time.Duration(r.int(i)-r.now) * time.Millisecond }
+// until is the time from the store's clock to the moment named after a count, in an answer that says when to come back.
+func (r reply) until() time.Duration { return time.Duration(r.int(1)-r.now) * time.Millisecond }
 
 // Renew extends the lease. Every mismatch is LEASE_FENCE_STALE.
 func (s *Service) Renew(ctx context.Context, a Ask) (Lease, *Refusal) {
@@ -225,7 +225,7 @@ func (s *Service) act(ctx context.Context, v *view, action string, a Ask, call f
 	case "NONE", "STALE":
 		return Lease{}, s.refused(action, p.name, refuse(FenceStale))
 	case "UNAVAILABLE":
-		return Lease{}, s.refused(action, p.name, refuseFor(CapacityUnavailable, r.until(1), int(r.int(0))))
+		return Lease{}, s.refused(action, p.name, refuseFor(CapacityUnavailable, r.until(), int(r.int(0))))
 	}
 	s.observer.answer(action, p.name, r.status)
 	return leaseOf(p, r), nil
