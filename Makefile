@@ -13,10 +13,11 @@ help: ## Show what there is to do
 
 .PHONY: build
 build: ## Build the sidecar into build/extproc
-	$(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BUILD)/extproc ./cmd/extproc
+	$(GO) build -ldflags "-X main.version=$(VERSION)" -o $(BUILD)/extproc ./cmd/extproc
 
 .PHONY: run
 run: ## Run the product: demo upstream, sidecar and a real Envoy (CONFIG=file uses that file)
+	@echo "building (the first time takes some minutes) ..."
 	@mkdir -p $(BUILD) && $(GO) build -o $(BUILD)/demo ./internal/stack/demo
 	@exec $(BUILD)/demo
 

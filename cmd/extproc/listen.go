@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/headgate/headgate/pkg/config"
@@ -26,7 +27,11 @@ func listen(ctx context.Context, key, addr string) (net.Listener, error) {
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, network, address)
-	if err != nil {
+	switch {
+	case network == "unix" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)):
+		return nil, fmt.Errorf("%s: %w (make %s, writable for this user, or listen elsewhere: HEADGATE_LISTEN_GRPC=127.0.0.1:9002)",
+			key, err, filepath.Dir(address))
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	if network == "unix" {

@@ -140,7 +140,7 @@ func drawTop(h admin.Health) []byte {
 	fmt.Fprintf(&b, "Headgate %s  %s  up %v  %d in flight  config %s  %s\n\n", h.Version, h.Status,
 		time.Duration(h.UptimeSeconds)*time.Second, h.Exchanges.InFlight, h.Config.Hash, h.Time.Format(time.TimeOnly))
 	if h.Config.LastError != "" {
-		fmt.Fprintf(&b, "Last reload failed: %s\n\n", oneLine(h.Config.LastError))
+		fmt.Fprintf(&b, "Last reload failed: %s\n\n", oneLine(strings.Join(strings.Fields(h.Config.LastError), " ")))
 	}
 	share := 0.0
 	if a.MaxInflightBytes > 0 {
@@ -149,7 +149,7 @@ func drawTop(h admin.Health) []byte {
 	filled := int(share * barWidth)
 	fmt.Fprintf(&b, "Budget    [%s%s] %3.0f %%  %s of %s (%s, ceiling %s)\n", strings.Repeat("#", filled), strings.Repeat(".", barWidth-filled),
 		share*100, humanBytes(a.InflightBytes), humanBytes(a.MaxInflightBytes), a.BudgetSource, humanBytes(a.EffectiveCeiling))
-	fmt.Fprintf(&b, "          %d heavy, %d waiting for %s, %d refused so far\n", a.ActiveHeavy+a.ActiveHealthyHeadroom, a.Waiting,
+	fmt.Fprintf(&b, "          %d heavy, %d waiting for %s, %d refused for bytes so far\n", a.ActiveHeavy+a.ActiveHealthyHeadroom, a.Waiting,
 		humanBytes(a.QueuedBytes), a.ShedTotal)
 	fmt.Fprintf(&b, "Pressure  %s", a.PressureSeverity)
 	if a.PressureReason != "" {

@@ -64,7 +64,7 @@ func TestTopOnceIsForScripts(t *testing.T) {
 	for _, want := range []string{
 		"Headgate 1.2.3  ok  up 1h1m1s  17 in flight  config abc123  03:04:06",
 		"[##########..............................]  25 %  32.0 MiB of 128.0 MiB (cgroup, ceiling 4.0 GiB)",
-		"3 heavy, 2 waiting for 1.5 MiB, 9 refused so far",
+		"3 heavy, 2 waiting for 1.5 MiB, 9 refused for bytes so far",
 		"high: memory_ratio is 0.871, threshold 0.85",
 		"chat      enforce  64     60           6       94 %         31           3       5      4        steady",
 		"chat                lane_0123456789abcdef  3        31",

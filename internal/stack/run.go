@@ -106,7 +106,7 @@ func (d *demo) prepare(ctx context.Context) error {
 	}
 	if d.o.Sidecar == "" {
 		fmt.Fprintln(d.o.Stderr, "building the sidecar ...")
-		d.o.Sidecar = filepath.Join(d.dir, "extproc")
+		d.o.Sidecar = filepath.Join(d.o.Root, "build", "demo-extproc") // the same each time, so that it is linked once
 		return BuildSidecar(ctx, d.o.Root, d.o.Sidecar)
 	}
 	return nil
@@ -131,7 +131,7 @@ func (d *demo) loadConfig() error {
 		c, err = config.Load(d.file, d.environ)
 	}
 	if err != nil {
-		return fmt.Errorf("configuration %s: %w", d.file, err)
+		return err // names the file
 	}
 	d.config = c
 	return nil

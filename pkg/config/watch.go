@@ -36,7 +36,7 @@ type ReloadStatus struct {
 	Hash        string    `json:"hash"`        // of the configuration in effect
 	LastSuccess bool      `json:"lastSuccess"` // true before the first reload
 	LastError   string    `json:"lastError"`   // every fault; empty after a success
-	At          time.Time `json:"at"`          // of the last attempt; zero before the first
+	At          time.Time `json:"at,omitzero"` // of the last attempt; zero before the first
 	Count       int64     `json:"count"`       // configurations put into effect since the start
 	Failures    int64     `json:"failures"`    // attempts that kept the old configuration
 }

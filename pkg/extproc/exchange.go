@@ -369,7 +369,7 @@ func (x *exchange) mayLeave() bool {
 func (x *exchange) decision(reason string) Decision {
 	lane, bytes := x.permit.waited(), x.clock.byteWait
 	return Decision{
-		Cluster: x.facts.cluster, Reason: reason, Lane: x.facts.tenant.name, Bytes: max(x.body.seen, x.body.declared, 0),
+		Cluster: x.facts.cluster, Reason: reason, Lane: x.laneName(), Bytes: max(x.body.seen, x.body.declared, 0),
 		Cost: x.permit.cost, Waited: lane + bytes, LaneWait: lane, ByteWait: bytes,
 		Took: time.Since(x.clock.began), Idled: x.idled, Trace: x.tracing.context(),
 	}

@@ -486,7 +486,10 @@ func TestParentTokens(t *testing.T) {
 	child.refused(503, "fanout_skipped") // costs more than is free, and never waits
 	child = r.open()
 	child.send(rh(early, false, "content-length", "10", "x-headgate-parent", token), rb("0123456789", true))
-	child.wants("RH", "RB")
+	fields := child.wants("RH", "RB")[0].GetDynamicMetadata().GetFields()["headgate"].GetStructValue().GetFields()
+	if got := fields["lane"].GetStringValue(); got != parent.Lane {
+		t.Errorf("a child is reported in lane %q, want its parent's, %q", got, parent.Lane)
+	}
 	if s := r.bytes.Snapshot(); s.InflightBytes != 0 {
 		t.Errorf("%d bytes reserved by a child, want 0", s.InflightBytes)
 	}

@@ -34,13 +34,12 @@ func (x *exchange) laneGate() exit {
 	}
 	x.permit.cost, x.permit.priced = x.body.cost(), x.body.bytes()
 	request := adaptive.Request{
-		Lane: x.facts.tenant.name, Weight: x.facts.tenant.weight, Cost: x.permit.cost,
+		Lane: x.laneName(), Weight: x.facts.tenant.weight, Cost: x.permit.cost,
 		MaxWait: cmp.Or(x.waitLeft(), noWait), Forward: !x.leaseGoverns(),
 	}
 	lanes := x.server.lanes.Controller(x.facts.cluster)
 	var state adaptive.State
 	if x.facts.parent != nil {
-		request.Lane = x.facts.parent.Lane
 		state = lanes.AcquireNow(&x.permit.adaptive, request)
 	} else {
 		state = lanes.Acquire(&x.permit.adaptive, request)
@@ -59,6 +58,14 @@ func (x *exchange) laneGate() exit {
 	x.permit.raise(&x.body) // what arrived while it waited
 	x.tracing.event("grant", laneResource, int64(x.permit.cost))
 	return exit{}
+}
+
+// laneName is the opaque name of the tenant's lane: a child request of a fan-out runs in that of its parent.
+func (x *exchange) laneName() string {
+	if p := x.facts.parent; p != nil {
+		return p.Lane
+	}
+	return x.facts.tenant.name
 }
 
 // settle takes in the answer of the lanes, at once or after a wait.
@@ -145,9 +152,9 @@ func outcomeOf(code int) adaptive.Outcome {
 // parentToken makes the token that a gateway upstream puts on the requests it turns this one into; "" where requests are
 // nested as deeply as allowed.
 func (x *exchange) parentToken() string {
-	parent := adaptive.Parent{Lane: x.facts.tenant.name, Cluster: x.facts.cluster, Depth: 1}
+	parent := adaptive.Parent{Lane: x.laneName(), Cluster: x.facts.cluster, Depth: 1}
 	if p := x.facts.parent; p != nil {
-		parent.Lane, parent.Depth = p.Lane, p.Depth+1
+		parent.Depth = p.Depth + 1
 	}
 	return x.policy.parents.Issue(parent)
 }

@@ -155,7 +155,9 @@ func (t *tracing) decided(d Decision, v *Verdict) {
 		return
 	}
 	t.note(attribute.String("headgate.reason", d.Reason))
-	t.note(semconv.HTTPRequestBodySize(int(d.Bytes)))
+	if d.Bytes > 0 {
+		t.note(semconv.HTTPRequestBodySize(int(d.Bytes)))
+	}
 	t.note(attribute.Int("headgate.cost", d.Cost))
 	if d.Waited > 0 {
 		t.note(attribute.Int64("headgate.wait_ms", d.Waited.Milliseconds()))

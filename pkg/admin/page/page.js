@@ -113,7 +113,7 @@
       term("Queued cost", field("queuedCost", queuedCost)),
       term("Queued", field("queuedCount", queuedCount)),
       term("Lanes", field("laneCount", s.laneCount)),
-      term("Refused so far", field("rejectedCount", s.rejectedCount)),
+      term("Refused by lanes", field("rejectedCount", s.rejectedCount)),
       term("Last step", field("lastReason", s.lastReason, s.lastReason || "none"))));
     if (points.length > 1) {
       c.append(
