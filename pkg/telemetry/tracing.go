@@ -60,7 +60,7 @@ func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing
 		return nil, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry was not exported", "error", err) }))
-	return newTracing(s, sdktrace.WithBatcher(exporter), sdktrace.WithResource(r)), nil
+	return newTracing(s, sdktrace.WithSpanProcessor(newBursts(sdktrace.NewBatchSpanProcessor(exporter))), sdktrace.WithResource(r)), nil
 }
 
 // newTracing makes a provider. Which exchanges have a span is decided before it is asked.

@@ -1,0 +1,79 @@
+package telemetry
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// burstTracing records what reaches the processor behind the bursts.
+func burstTracing() (*Tracing, *tracetest.SpanRecorder) {
+	spans := tracetest.NewSpanRecorder()
+	return newTracing(sampler{true, 1}, sdktrace.WithSpanProcessor(newBursts(spans))), spans
+}
+
+func endSpans(t *Tracing, n int) {
+	for range n {
+		_, span := t.StartSpan()(context.Background(), trace.SpanContext{})
+		span.End()
+	}
+}
+
+func TestSpansGoOnInBursts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tracing, spans := burstTracing()
+		passed := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if n := len(spans.Ended()); n != want {
+				t.Errorf("%s: %d spans passed on, want %d", when, n, want)
+			}
+		}
+		endSpans(tracing, burstSize-1)
+		passed("one short of a burst", 0)
+		endSpans(tracing, 1)
+		passed("a burst", burstSize)
+		endSpans(tracing, 1)
+		time.Sleep(burstLinger - 1)
+		passed("a lone span, just before it has lingered", burstSize)
+		time.Sleep(1)
+		passed("a lone span that has lingered", burstSize+1)
+		time.Sleep(10 * burstLinger)
+		passed("nothing more", burstSize+1)
+		endSpans(tracing, 2)
+		if err := tracing.provider.ForceFlush(t.Context()); err != nil {
+			t.Errorf("flush: %v", err)
+		}
+		passed("a flush", burstSize+3)
+		endSpans(tracing, 2)
+		if err := tracing.Shutdown(t.Context()); err != nil {
+			t.Errorf("shut down: %v", err)
+		}
+		passed("the end", burstSize+5)
+	})
+}
+
+// TestBurstsLoseNothing: many exchanges end at once.
+func TestBurstsLoseNothing(t *testing.T) {
+	t.Parallel()
+	tracing, spans := burstTracing()
+	const exchanges, each = 20, 501
+	var all sync.WaitGroup
+	for range exchanges {
+		all.Go(func() { endSpans(tracing, each) })
+	}
+	all.Wait()
+	if err := tracing.Shutdown(t.Context()); err != nil {
+		t.Errorf("shut down: %v", err)
+	}
+	if n := len(spans.Ended()); n != exchanges*each {
+		t.Errorf("%d spans passed on, want %d", n, exchanges*each)
+	}
+}
