@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -93,7 +94,7 @@ func (b *bench) build(ctx context.Context, dir, command string) (string, error) 
 	return binary, nil
 }
 
-// server is what startServer starts.
+// server is what startArm starts.
 type server struct {
 	name     string
 	clusters string   // settings on top of headgate.yaml
@@ -101,47 +102,37 @@ type server struct {
 	command  func(c *config.Config, file string) (path string, args []string)
 }
 
-// startArm starts a server, and an Envoy configured for it. All servers get the Envoy that Headgate ships, so that they
-// are sent the same messages.
+// startArm starts a server, and an Envoy configured for it where something is measured through Envoy. All servers get the
+// Envoy that Headgate ships, so that they are sent the same messages.
 func (b *bench) startArm(ctx context.Context, s server) error {
-	c, err := b.startServer(ctx, s)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
-	defer cancel()
-	a := b.arms[len(b.arms)-1]
-	a.envoy, err = b.startEnvoy(ctx, c)
-	return err
-}
-
-// startServer starts a server and adds it to the arms. It returns the configuration that the server has.
-func (b *bench) startServer(ctx context.Context, s server) (*config.Config, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	ports, err := stack.FreePorts(2)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a := &arm{name: s.name, grpc: ports[0], admin: ports[1], settle: settle}
 	b.arms = append(b.arms, a)
 	file := filepath.Join(b.dir, s.name+".yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, settings+s.clusters, a.grpc, a.admin), 0o600); err != nil {
-		return nil, err
+		return err
 	}
 	c, err := config.Load(file, nil)
 	if err != nil {
-		return nil, fmt.Errorf("configuration of %s: %w", s.name, err)
+		return fmt.Errorf("configuration of %s: %w", s.name, err)
 	}
 	path, args := s.command(c, file)
 	a.server, err = stack.StartProcess(stack.ProcessOptions{Name: s.name, Path: path, Args: args, Env: s.environ, Log: filepath.Join(b.dir, s.name+".log")})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := ready(ctx, a.grpc); err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s", s.name, err, a.server.Tail())
+		return fmt.Errorf("%s: %w\n%s", s.name, err, a.server.Tail())
 	}
-	return c, nil
+	if strings.Contains(b.modes, "envoy") || b.options.record {
+		a.envoy, err = b.startEnvoy(ctx, c)
+	}
+	return err
 }
 
 // startEnvoy starts the Envoy that matches c, on free ports.

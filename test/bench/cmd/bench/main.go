@@ -46,7 +46,7 @@ func main() {
 	flag.StringVar(&o.binary, "headgate", "", "extproc binary to measure; empty builds it")
 	flag.StringVar(&o.out, "out", "", "where to write the figures; empty is build/bench.json, or build/bench-telemetry.json, of the repository")
 	flag.BoolVar(&o.record, "record", false, "record what Envoy sends for each kind of request instead of measuring")
-	flag.BoolVar(&o.telemetry, "telemetry", false, "compare Headgate with traces and scraped metrics to itself without, straight to the servers")
+	flag.BoolVar(&o.telemetry, "telemetry", false, "compare Headgate with traces and scraped metrics to itself without")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -80,7 +80,7 @@ func run(ctx context.Context, o options) error {
 	}
 	start := b.start
 	if o.telemetry {
-		start, o.modes = b.startTelemetry, "direct"
+		start = b.startTelemetry
 	}
 	if err := start(ctx); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/headgate/headgate/pkg/config"
+	"github.com/headgate/headgate/test/bench/load"
 )
 
 // telemetryArms are the sidecars that -telemetry compares: the first is what the others' ratios are to. Both ways to
@@ -33,7 +34,7 @@ var telemetryArms = []struct {
 const scrapeEvery = time.Second
 
 // exportEvery is how soon spans are exported, so that those of one round are exported, and paid for, in that round.
-const exportEvery = 250 * time.Millisecond
+const exportEvery = 100 * time.Millisecond
 
 // startTelemetry starts a sidecar for each way to observe it, and somebody to send the spans to.
 func (b *bench) startTelemetry(ctx context.Context) error {
@@ -49,13 +50,16 @@ func (b *bench) startTelemetry(ctx context.Context) error {
 		return err
 	}
 	b.collector = collector
+	if b.upstream, err = load.NewUpstream(); err != nil {
+		return err
+	}
 	for _, t := range telemetryArms {
 		environ := withoutTelemetry(os.Environ())
 		if t.on {
 			environ = append(environ, "OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector.addr, "OTEL_METRICS_EXPORTER=none",
 				"OTEL_TRACES_SAMPLER="+t.sample, fmt.Sprintf("OTEL_BSP_SCHEDULE_DELAY=%d", exportEvery.Milliseconds()))
 		}
-		_, err := b.startServer(ctx, server{name: t.name, environ: environ, command: func(_ *config.Config, file string) (string, []string) {
+		err := b.startArm(ctx, server{name: t.name, environ: environ, command: func(_ *config.Config, file string) (string, []string) {
 			return b.binary, []string{"serve", "--config", file}
 		}})
 		if err != nil {
@@ -85,8 +89,8 @@ func (r report) goals(w io.Writer) {
 	for _, t := range telemetryArms {
 		for _, row := range r.Rows {
 			if row.Server == t.name && t.most > 0 {
-				fmt.Fprintf(w, "%s, %s: %+.1f %% processor time per request, the goal is at most %+.0f %%\n",
-					t.name, row.Shape, 100*(row.CPU.Median-1), 100*(t.most-1))
+				fmt.Fprintf(w, "%s, %s, %s: %+.1f %% processor time per request, the goal is at most %+.0f %%\n",
+					t.name, row.Mode, row.Shape, 100*(row.CPU.Median-1), 100*(t.most-1))
 			}
 		}
 	}

@@ -51,8 +51,8 @@ func TestGoalsAreSaidForEveryKindOfRequest(t *testing.T) {
 	}}
 	var said strings.Builder
 	r.goals(&said)
-	want := "default sampling, GET: +3.0 % processor time per request, the goal is at most +5 %\n" +
-		"all sampled, GET: -2.0 % processor time per request, the goal is at most +15 %\n"
+	want := "default sampling, direct, GET: +3.0 % processor time per request, the goal is at most +5 %\n" +
+		"all sampled, direct, GET: -2.0 % processor time per request, the goal is at most +15 %\n"
 	if said.String() != want {
 		t.Errorf("got %q, want %q", said.String(), want)
 	}
