@@ -212,12 +212,13 @@ func TestNeverTwoOwnersWhateverHappensToTheStore(t *testing.T) {
 					t.Errorf("disturb: %v", err)
 				}
 				eventually(t, 20*time.Second, "leases after the disturbance", func() bool {
-					return r.acquired.Load() >= acquired+5 && r.checked.Load() >= checked+5
+					return r.acquired.Load() >= acquired+30 && r.checked.Load() >= checked+30
 				})
+				time.Sleep(300 * time.Millisecond) // and some of peace
 			}
 			cancel()
 			fighting.Wait()
-			r.report(20)
+			r.report(180)
 			noImmortals(t, server)
 		})
 	}
@@ -279,12 +280,12 @@ func TestNeverTwoOwnersOverResharding(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, 20*time.Second, "leases after the slot has moved", func() bool {
-			return r.acquired.Load() >= acquired+5 && r.checked.Load() >= checked+5
+			return r.acquired.Load() >= acquired+20 && r.checked.Load() >= checked+20
 		})
 	}
 	stop()
 	fighting.Wait()
-	r.report(40)
+	r.report(160)
 }
 
 func TestNeverTwoOwnersOverAFailover(t *testing.T) {
