@@ -333,4 +333,3 @@ func TestUploadIsTimedFromTheDecision(t *testing.T) {
 	s.wants("RB")
 	s.cancel()
 }
-
