@@ -32,6 +32,7 @@ func serve(ctx context.Context, path string, environ []string, stderr io.Writer)
 	for _, note := range cfg.Notes {
 		log.Info("configuration note", "note", note)
 	}
+	useRedisLog(log)
 	a, err := newApp(cfg, log)
 	if err != nil {
 		return err
