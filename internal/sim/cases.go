@@ -15,9 +15,8 @@ func fixed(cost int, prefill time.Duration, scatter float64, generate time.Durat
 }
 
 // rate at which requests of the sizes offer load times the capacity.
-func rate(load, c float64, sizes Sizes) float64 {
-	work, _ := sizes.means()
-	return load * c / work
+func rate(load float64, sizes Sizes) float64 {
+	return load * capacity / sizes.meanWork()
 }
 
 func one(rate float64, sizes Sizes) []Tenant {
@@ -62,7 +61,7 @@ func SickGoals(run Runner, sick time.Duration) []Goal {
 	const well = 3 * time.Minute
 	sizes := fixed(8, 50*time.Millisecond, 0.3, 0)
 	s := Setup{
-		Seed: 2, Tenants: one(rate(0.9, capacity, sizes), sizes), Timeout: time.Minute,
+		Seed: 2, Tenants: one(rate(0.9, sizes), sizes), Timeout: time.Minute,
 		Upstream: Upstream{Capacity: capacity, Knee: Sharing}, Length: well + sick + well,
 		Steps: []Step{
 			{At: well, Do: func(r *Run) { r.Upstream.Slowdown = 100 }},
@@ -84,7 +83,7 @@ func SickGoals(run Runner, sick time.Duration) []Goal {
 func CancelGoals(run Runner, length time.Duration) []Goal {
 	sizes := fixed(4, 300*time.Millisecond, 0.5, time.Second)
 	s := Setup{
-		Seed: 4, Tenants: one(rate(0.4, capacity, sizes), sizes), Cancel: 0.5,
+		Seed: 4, Tenants: one(rate(0.4, sizes), sizes), Cancel: 0.5,
 		Upstream: Upstream{Capacity: capacity, Knee: Sharing}, Length: length,
 	}
 	r := run(s, Headgate(Enforcing()))
@@ -109,7 +108,7 @@ func StreamGoals(run Runner, length time.Duration) []Goal {
 	}
 	limit := func(sizes Sizes) float64 {
 		s := Setup{
-			Seed: 5, Tenants: one(rate(0.5, capacity, mixed), sizes),
+			Seed: 5, Tenants: one(rate(0.5, mixed), sizes),
 			Upstream: Upstream{Capacity: capacity, Knee: Sharing}, Length: length,
 		}
 		return run(s, Headgate(Enforcing())).Mean(length/2, length)
@@ -122,7 +121,7 @@ func StreamGoals(run Runner, length time.Duration) []Goal {
 func NoiseGoals(run Runner, length time.Duration) []Goal {
 	sizes := LogNormal{Cost: 4, Sigma: 0.3, PerCost: 50 * time.Millisecond, Noise: 1}.Sizes()
 	s := Setup{
-		Seed: 6, Tenants: one(rate(0.3, capacity, sizes), sizes), Upstream: Upstream{Capacity: capacity, Knee: Sharing}, Length: length,
+		Seed: 6, Tenants: one(rate(0.3, sizes), sizes), Upstream: Upstream{Capacity: capacity, Knee: Sharing}, Length: length,
 	}
 	r := run(s, Headgate(Enforcing()))
 	mean := r.Mean(0, length)

@@ -68,7 +68,7 @@ func FairnessGoals(run Runner, length time.Duration) []Goal {
 		const limit, tenants = 200, 11
 		s := Setup{Seed: 1, Upstream: Upstream{Capacity: limit, Knee: Sharing}, Warmup: 20 * time.Second, Length: length}
 		for i := range tenants {
-			work, _ := sizes(1).means()
+			work := sizes(1).meanWork()
 			fair := limit / float64(tenants) / work
 			s.Tenants = append(s.Tenants, Tenant{Name: fmt.Sprint(i), Rate: rate(i) * fair, Sizes: sizes(i)})
 		}

@@ -58,17 +58,14 @@ func tokenSize(context, generated int64) Size {
 	}
 }
 
-// means of a size distribution, from a fixed sample.
-func (s Sizes) means() (work float64, service time.Duration) {
+// meanWork of a size distribution, from a fixed sample.
+func (s Sizes) meanWork() (work float64) {
 	const n = 20_000
 	r := rand.New(rand.NewPCG(1, 2))
-	var total time.Duration
 	for range n {
-		size := s(r)
-		work += size.Work()
-		total += size.Service()
+		work += s(r).Work()
 	}
-	return work / n, total / n
+	return work / n
 }
 
 // Tenant offers requests at a mean rate.
@@ -80,7 +77,7 @@ type Tenant struct {
 
 // Mix is one hot tenant among quiet ones, scaled so that all together offer load times the capacity.
 func Mix(quiet int, hot, load, capacity float64, sizes Sizes) []Tenant {
-	work, _ := sizes.means()
+	work := sizes.meanWork()
 	unit := load * capacity / work / (float64(quiet) + hot)
 	tenants := []Tenant{{Name: "hot", Rate: hot * unit, Sizes: sizes}}
 	for i := range quiet {
