@@ -82,36 +82,25 @@ func (m *Message) setPhase(p Phase) {
 
 func (m *Message) decodeHeaders(p Phase, c *cursor, n int) error {
 	m.setPhase(p)
-	return c.within(n, func(num protowire.Number, typ protowire.Type) error {
-		switch {
-		case num == 1 && typ == protowire.BytesType:
-			n, err := c.length()
-			if err != nil {
-				return err
-			}
-			m.headers = c.appendTo(m.headers, n)
-			return nil
-		case num == 3 && typ == protowire.VarintType:
-			v, err := c.varint()
-			m.EndOfStream = v != 0
-			return err
-		}
-		return c.skipValue(typ)
-	})
+	return m.decodePart(c, n, 3, func(n int) { m.headers = c.appendTo(m.headers, n) })
 }
 
 func (m *Message) decodeBody(p Phase, c *cursor, n int) error {
 	m.setPhase(p)
+	return m.decodePart(c, n, 2, func(n int) { m.body, m.bodyLen = c.lend(m.body[:0], n), n })
+}
+
+// decodePart reads an embedded message whose first field is its content and whose field end is end_of_stream.
+func (m *Message) decodePart(c *cursor, n int, end protowire.Number, content func(n int)) error {
 	return c.within(n, func(num protowire.Number, typ protowire.Type) error {
 		switch {
 		case num == 1 && typ == protowire.BytesType:
 			n, err := c.length()
-			if err != nil {
-				return err
+			if err == nil {
+				content(n)
 			}
-			m.body, m.bodyLen = c.lend(m.body[:0], n), n
-			return nil
-		case num == 2 && typ == protowire.VarintType:
+			return err
+		case num == end && typ == protowire.VarintType:
 			v, err := c.varint()
 			m.EndOfStream = v != 0
 			return err
