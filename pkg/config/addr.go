@@ -60,8 +60,8 @@ func validHost(host string) bool {
 	return true
 }
 
-// isLocal reports whether only this machine can reach the address. Names other than localhost are not looked up.
-func isLocal(network, address string) bool {
+// IsLocal reports whether only this machine can reach the address. Names other than localhost are not looked up.
+func IsLocal(network, address string) bool {
 	if network == "unix" {
 		return true
 	}

@@ -48,7 +48,7 @@ func (c *Config) checkListen(r *report) {
 			r.add(l.path, "%v", err)
 			continue
 		}
-		if l.path == "listen.admin" && !c.Listen.AdminAllowRemote && !isLocal(network, address) {
+		if l.path == "listen.admin" && !c.Listen.AdminAllowRemote && !IsLocal(network, address) {
 			r.add(l.path, "%s is not a loopback address; nothing there is authenticated, so this needs listen.adminAllowRemote: true", l.addr)
 		}
 		if other, ok := takenBy[address]; ok {

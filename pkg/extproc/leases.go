@@ -33,9 +33,6 @@ func (x *exchange) needsLease() bool {
 
 // leaseSyntaxGate checks on arrival what can be checked without the store.
 func (x *exchange) leaseSyntaxGate() *Verdict {
-	if !x.leaseGoverns() {
-		return nil
-	}
 	if !x.needsLease() {
 		return nil
 	}

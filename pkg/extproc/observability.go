@@ -38,7 +38,7 @@ func (x *exchange) wouldReject() {
 	case bytes >= int64(x.policy.config.Bytes.LargeBody) && bytes > x.server.bytes.Budget().Bytes:
 		reason = string(budget.BodyExceedsBudget)
 	case x.settings.Lanes.Mode == adaptive.Enforce:
-		if lanes := x.server.lanes.Controller(x.facts.cluster).Snapshot(); lanes.ActiveCost+x.body.cost() > lanes.CurrentLimit {
+		if lanes := x.server.lanes.Controller(x.facts.cluster).Totals(); lanes.ActiveCost+x.body.cost() > lanes.CurrentLimit {
 			reason = "admission_queue_full" // it would wait at the least
 		}
 	}

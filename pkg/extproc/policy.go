@@ -4,7 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"net"
 	"strings"
 
 	"github.com/headgate/headgate/pkg/adaptive"
@@ -37,21 +36,11 @@ type tenant struct {
 }
 
 func newPolicy(c *config.Config, s *Server) *policy {
+	network, address, err := config.ParseAddr(c.Listen.API)
 	return &policy{
 		config: c, tenants: compile(c.Tenant.Sources), principals: compile(c.PrincipalSources),
-		parents: s.parents, leases: s.leases, laneKey: s.laneKey, apiIsLocal: isLocal(c.Listen.API),
+		parents: s.parents, leases: s.leases, laneKey: s.laneKey, apiIsLocal: err == nil && config.IsLocal(network, address),
 	}
-}
-
-// isLocal reports whether a listen address is a unix socket or a loopback address.
-func isLocal(addr string) bool {
-	network, address, err := config.ParseAddr(addr)
-	if err != nil || network == "unix" {
-		return err == nil
-	}
-	host, _, err := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || (ip != nil && ip.IsLoopback()))
 }
 
 func compile(sources []config.Source) []source {
