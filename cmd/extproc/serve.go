@@ -33,6 +33,7 @@ func serve(ctx context.Context, path string, environ []string, stderr io.Writer)
 		log.Info("configuration note", "note", note)
 	}
 	useRedisLog(log)
+	tuneGC(os.Getenv)
 	a, err := newApp(cfg, log)
 	if err != nil {
 		return err

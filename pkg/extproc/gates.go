@@ -63,7 +63,7 @@ func (x *exchange) charge() *Verdict {
 	case x.hold == nil:
 		return x.reserve(budget.Ask{Bytes: need})
 	case x.hold.TryGrow(need):
-		x.tracing.event("growth", bytesResource, need)
+		x.tracing.bytesEvent("growth", need)
 		return nil
 	}
 	ask, refusal := x.hold.Grow(need, x.waitLeft())
@@ -77,7 +77,7 @@ func (x *exchange) reserve(a budget.Ask) *Verdict {
 	hold, ask, refusal := x.server.bytes.Acquire(a)
 	if hold != nil {
 		x.hold = hold
-		x.tracing.event("grant", bytesResource, a.Bytes)
+		x.tracing.bytesEvent("grant", a.Bytes)
 	}
 	x.waitForBytes(ask, a.Bytes)
 	return byteVerdict(refusal)
@@ -87,7 +87,7 @@ func (x *exchange) reserve(a budget.Ask) *Verdict {
 func (x *exchange) waitForBytes(ask *budget.Waiter, bytes int64) {
 	if ask != nil {
 		x.byteAsk, x.clock.asked = ask, time.Now()
-		x.tracing.event("wait", bytesResource, bytes)
+		x.tracing.bytesEvent("wait", bytes)
 	}
 }
 
@@ -108,7 +108,7 @@ func (x *exchange) takeBytes() *Verdict {
 		return byteVerdict(refusal)
 	}
 	x.hold = hold
-	x.tracing.event("grant", bytesResource, hold.Bytes())
+	x.tracing.bytesEvent("grant", hold.Bytes())
 	x.clock.heard() // the pause was ours, not the upload's
 	if v := x.charge(); v != nil {
 		return v

@@ -47,7 +47,7 @@ func (x *exchange) laneGate() exit {
 	x.permit.begun = request.Forward
 	x.permit.unsampled = x.facts.upgrade || x.facts.grpc
 	if state == adaptive.Waiting {
-		x.tracing.event("wait", laneResource, int64(x.permit.cost))
+		x.tracing.laneEvent("wait")
 		x.permit.wait = x.permit.adaptive.Ready()
 		if end := x.until(func() bool { return x.permit.wait == nil }); end.kind != proceed {
 			return end
@@ -56,7 +56,7 @@ func (x *exchange) laneGate() exit {
 		return end
 	}
 	x.permit.raise(&x.body) // what arrived while it waited
-	x.tracing.event("grant", laneResource, int64(x.permit.cost))
+	x.tracing.laneEvent("grant")
 	return exit{}
 }
 

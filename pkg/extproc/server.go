@@ -49,6 +49,7 @@ type Server struct {
 	leases     *lease.Service
 	observe    Observer
 	startSpan  StartSpan
+	notes      sync.Pool // of tracing.go
 	log        *slog.Logger
 	sheds      *shedLog
 	laneKey    []byte

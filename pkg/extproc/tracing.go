@@ -3,6 +3,7 @@ package extproc
 import (
 	"context"
 	"strconv"
+	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -19,12 +20,30 @@ type StartSpan func(ctx context.Context, parent trace.SpanContext) (context.Cont
 // allocate nothing. No tenant, lane, owner, key or byte of a body ever goes into it.
 type tracing struct {
 	span  trace.Span
-	notes []attribute.KeyValue // attributes, put on the span at its end: all at once costs less than one by one
-	over  bool                 // what was held has been given back
+	notes *notes // attributes, put on the span at its end: all at once costs less than one by one
+	over  bool   // what was held has been given back
 }
 
-// mostNotes is how many attributes a span has unless something goes wrong.
-const mostNotes = 8
+// notes are attributes to be. The server keeps them for later spans, since a span copies its attributes.
+type notes struct {
+	list []attribute.KeyValue
+	pool *sync.Pool
+}
+
+// takeNotes returns an empty list.
+func takeNotes(pool *sync.Pool) *notes {
+	if n, ok := pool.Get().(*notes); ok {
+		return n
+	}
+	return &notes{pool: pool}
+}
+
+// giveBack empties the list, so that what an exchange said does not outlive it.
+func (n *notes) giveBack() {
+	clear(n.list)
+	n.list = n.list[:0]
+	n.pool.Put(n)
+}
 
 // context is the span's own, invalid where there is none.
 func (t *tracing) context() (s trace.SpanContext) {
@@ -44,8 +63,10 @@ func (x *exchange) startSpan() {
 		return
 	}
 	x.ctx, x.tracing.span = ctx, span
-	x.tracing.notes = append(make([]attribute.KeyValue, 0, mostNotes), semconv.RPCSystemNameGRPC,
-		semconv.RPCMethod("envoy.service.ext_proc.v3.ExternalProcessor/Process"), attribute.String("headgate.cluster", x.facts.cluster))
+	x.tracing.notes = takeNotes(&x.server.notes)
+	x.tracing.note(semconv.RPCSystemNameGRPC)
+	x.tracing.note(semconv.RPCMethod("envoy.service.ext_proc.v3.ExternalProcessor/Process"))
+	x.tracing.note(attribute.String("headgate.cluster", x.facts.cluster))
 }
 
 // parentSpan is the span that the exchange belongs to. Envoy names its own in the metadata of the gRPC stream, which may
@@ -102,23 +123,27 @@ func lowerHex(s string) bool {
 	return true
 }
 
-// What waits, grants and growth are about.
-const (
-	bytesResource = "bytes"
-	laneResource  = "lane"
-)
-
-// event notes that something happened to amount units of a resource: bytes, or cost in a lane.
-func (t *tracing) event(name, resource string, amount int64) {
+// bytesEvent notes that bytes are waited for, granted or asked for on top.
+func (t *tracing) bytesEvent(name string, bytes int64) {
 	if t.span == nil {
 		return
 	}
-	t.span.AddEvent(name, trace.WithAttributes(
-		attribute.String("headgate.resource", resource), attribute.Int64("headgate.amount", amount)))
+	t.span.AddEvent(name, trace.WithAttributes(attribute.String(eventResource, "bytes"), attribute.Int64("headgate.amount", bytes)))
 }
 
+// laneEvent notes that the exchange waits in its lane or was granted its cost, which is an attribute of the span.
+func (t *tracing) laneEvent(name string) {
+	if t.span == nil {
+		return
+	}
+	t.span.AddEvent(name, trace.WithAttributes(attribute.String(eventResource, "lane")))
+}
+
+// eventResource says what a wait or a grant is about.
+const eventResource = "headgate.resource"
+
 // note keeps an attribute for the end of the span.
-func (t *tracing) note(a attribute.KeyValue) { t.notes = append(t.notes, a) }
+func (t *tracing) note(a attribute.KeyValue) { t.notes.list = append(t.notes.list, a) }
 
 // leaseChecked notes the answer of the fence: valid, or the reason of the refusal.
 func (t *tracing) leaseChecked(v *Verdict) {
@@ -182,7 +207,8 @@ func (t *tracing) end(err error) {
 		t.span.RecordError(err)
 		t.span.SetStatus(codes.Error, "stream broken")
 	}
-	t.span.SetAttributes(t.notes...)
+	t.span.SetAttributes(t.notes.list...)
 	t.span.End()
+	t.notes.giveBack()
 	t.span, t.notes = nil, nil
 }

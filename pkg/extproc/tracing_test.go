@@ -183,8 +183,8 @@ func TestUnsampledAllocatesNothing(t *testing.T) {
 		x := &exchange{server: &Server{startSpan: never}, ctx: c.ctx, facts: facts{traceparent: c.http, cluster: "chat"}}
 		got := testing.AllocsPerRun(100, func() {
 			x.startSpan()
-			x.tracing.event("wait", bytesResource, 300<<10)
-			x.tracing.event("grant", bytesResource, 300<<10)
+			x.tracing.bytesEvent("wait", 300<<10)
+			x.tracing.bytesEvent("grant", 300<<10)
 			x.tracing.leaseChecked(nil)
 			x.tracing.decided(Decision{Reason: "admitted", Waited: time.Second}, nil)
 			x.tracing.firstByte(200)
