@@ -51,7 +51,7 @@ func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing
 	if err != nil {
 		return nil, err
 	}
-	exporter, err := autoexport.NewSpanExporter(ctx)
+	exporter, err := newSpanExporter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("span exporter: %w", err)
 	}
