@@ -50,8 +50,13 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prometheus exporter: %w", err)
 	}
+	r, err := describe(context.Background(), o.Version)
+	if err != nil {
+		return nil, err
+	}
 	options := []sdkmetric.Option{
 		sdkmetric.WithReader(exporter),
+		sdkmetric.WithResource(r),
 		sdkmetric.WithCardinalityLimit(0), // bounded where the labels are made, not by losing some
 	}
 	for _, r := range o.Readers {

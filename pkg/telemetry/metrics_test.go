@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headgate/headgate/pkg/adaptive"
@@ -282,5 +284,26 @@ func BenchmarkDecided(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Decided(d)
+	}
+}
+
+// TestExportedMetricsSayWhoTheyAreOf: what readers export names the service, as spans do.
+func TestExportedMetricsSayWhoTheyAreOf(t *testing.T) {
+	bare(t)
+	reader := sdkmetric.NewManualReader()
+	m, err := NewMetrics(MetricsOptions{Version: "1.2.3", Readers: []sdkmetric.Reader{reader}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	said := got.Resource.String()
+	if !strings.Contains(said, "service.name=headgate") || !strings.Contains(said, "service.version=1.2.3") {
+		t.Errorf("resource %q, want service.name headgate and service.version 1.2.3", said)
+	}
+	if err := m.Shutdown(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
