@@ -31,14 +31,7 @@ func TestConfigurationReference(t *testing.T) {
 
 // TestVerdictTable: the table in the README is the one that refusals are made from.
 func TestVerdictTable(t *testing.T) {
-	const begin, end = "<!-- verdicts: written by make generate -->\n", "<!-- end of verdicts -->"
-	text := read(t, "../README.md")
-	before, rest, ok := strings.Cut(text, begin)
-	_, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("README.md lacks the marks %q and %q", begin, end)
-	}
-	compare(t, "../README.md", before+begin+verdicts()+end+after)
+	generated(t, "../README.md", "verdicts", verdicts())
 }
 
 func verdicts() string {
