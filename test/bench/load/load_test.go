@@ -40,7 +40,7 @@ func TestRunCountsAnsweredRequests(t *testing.T) {
 
 func TestRunFailsOnRefusals(t *testing.T) {
 	t.Parallel()
-	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", 503) }))
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }))
 	defer refusing.Close()
 	_, err := Run(t.Context(), Options{
 		Address: strings.TrimPrefix(refusing.URL, "http://"), Shape: Shapes()[0], Connections: 2, Duration: time.Second,

@@ -10,10 +10,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	_ "net/http/pprof" // the driver reads the allocation counters there
+	"net/http/pprof"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
@@ -53,7 +54,9 @@ func run(ctx context.Context, listen, admin, record string) error {
 	extproc.RegisterExternalProcessorServer(g, s)
 	healthpb.RegisterHealthServer(g, health.NewServer())
 
-	web := &http.Server{Addr: admin}
+	mux := http.NewServeMux() // the driver reads the allocation counters there
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	web := &http.Server{Addr: admin, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 2)
 	go func() { failed <- web.ListenAndServe() }()
 	go func() { failed <- g.Serve(l) }()

@@ -28,7 +28,7 @@ func TestCPUGrowsWithWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	for begin := time.Now(); time.Since(begin) < 100*time.Millisecond; {
-		strings.Repeat("x", 1000)
+		_ = strings.Repeat("x", 1000)
 	}
 	after, err := CPU(os.Getpid())
 	if err != nil || after <= before {

@@ -168,8 +168,8 @@ func newCollector() (*collector, error) {
 	return c, nil
 }
 
-// countFields counts the messages at a path of field numbers in an encoded message.
-func countFields(message []byte, path ...protowire.Number) (n int64) {
+// countFields counts the messages at a path of field numbers in an encoded message: first, then those below.
+func countFields(message []byte, first protowire.Number, below ...protowire.Number) (n int64) {
 	for len(message) > 0 {
 		field, kind, head := protowire.ConsumeTag(message)
 		if head < 0 {
@@ -179,9 +179,9 @@ func countFields(message []byte, path ...protowire.Number) (n int64) {
 		if size < 0 {
 			return n
 		}
-		if field == path[0] && kind == protowire.BytesType {
-			if value, _ := protowire.ConsumeBytes(message[head:]); len(path) > 1 {
-				n += countFields(value, path[1:]...)
+		if field == first && kind == protowire.BytesType {
+			if value, _ := protowire.ConsumeBytes(message[head:]); len(below) > 0 {
+				n += countFields(value, below[0], below[1:]...)
 			} else {
 				n++
 			}
