@@ -50,14 +50,16 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prometheus exporter: %w", err)
 	}
-	r, err := describe(context.Background(), o.Version)
-	if err != nil {
-		return nil, err
-	}
 	options := []sdkmetric.Option{
 		sdkmetric.WithReader(exporter),
-		sdkmetric.WithResource(r),
 		sdkmetric.WithCardinalityLimit(0), // bounded where the labels are made, not by losing some
+	}
+	if len(o.Readers) > 0 { // Prometheus has no use for it, and what is wrong with it must not stop who exports nothing
+		r, err := describe(context.Background(), o.Version)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, sdkmetric.WithResource(r))
 	}
 	for _, r := range o.Readers {
 		options = append(options, sdkmetric.WithReader(r))

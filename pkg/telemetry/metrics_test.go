@@ -307,3 +307,15 @@ func TestExportedMetricsSayWhoTheyAreOf(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAMalformedResourceIsNoFaultWithoutExport: platforms set OTEL_RESOURCE_ATTRIBUTES for everybody.
+func TestAMalformedResourceIsNoFaultWithoutExport(t *testing.T) {
+	bare(t)
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "team")
+	if _, err := NewMetrics(MetricsOptions{Version: "1"}); err != nil {
+		t.Errorf("without a reader: %v, want no error", err)
+	}
+	if _, err := NewMetrics(MetricsOptions{Version: "1", Readers: []sdkmetric.Reader{sdkmetric.NewManualReader()}}); err == nil || !strings.Contains(err.Error(), "OTEL_RESOURCE_ATTRIBUTES") {
+		t.Errorf("with a reader: %v, want an error that names OTEL_RESOURCE_ATTRIBUTES", err)
+	}
+}

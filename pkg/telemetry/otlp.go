@@ -14,10 +14,14 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
-// newSpanExporter is autoexport's, but for how OTLP is encoded.
+// newSpanExporter is autoexport's, but for how OTLP is encoded. OTLP as JSON is refused: it would lose encoded spans.
 func newSpanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	if name := strings.TrimSpace(os.Getenv("OTEL_TRACES_EXPORTER")); name != "" && name != "otlp" {
-		return autoexport.NewSpanExporter(ctx)
+		exporter, err := autoexport.NewSpanExporter(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("OTEL_TRACES_EXPORTER is %q: %w", name, err)
+		}
+		return exporter, nil
 	}
 	variable := "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 	if os.Getenv(variable) == "" {
@@ -80,7 +84,7 @@ func (e *otlpExporter) forget() {
 	e.shown = e.shown[:0]
 }
 
-// otlpClient adds the encoded spans to what the library sends.
+// otlpClient adds the encoded spans to what the library sends. All spans are of one resource, that of their provider.
 type otlpClient struct {
 	otlptrace.Client
 	batches map[scopeKey]*scopeBatch

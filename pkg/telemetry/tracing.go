@@ -152,7 +152,7 @@ func describe(ctx context.Context, version string) (*resource.Resource, error) {
 	r, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName("headgate"), semconv.ServiceVersion(version)), resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("telemetry resource: %w", err)
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	return r, nil
 }
