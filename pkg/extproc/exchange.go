@@ -314,7 +314,9 @@ func (x *exchange) conclude(end exit) error {
 		return end.err
 	case gone:
 		if !x.decided {
-			x.server.observe.Decided(x.decision("client_gone"))
+			d := x.decision("client_gone")
+			x.tracing.decided(d, nil)
+			x.server.observe.Decided(d)
 		}
 		return normalEnd(end.err)
 	}

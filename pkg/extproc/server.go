@@ -49,7 +49,7 @@ type Server struct {
 	leases     *lease.Service
 	observe    Observer
 	startSpan  StartSpan
-	notes      sync.Pool // of tracing.go
+	notes      sync.Pool // attribute lists of spans that ended
 	log        *slog.Logger
 	sheds      *shedLog
 	laneKey    []byte

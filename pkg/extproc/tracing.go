@@ -123,7 +123,7 @@ func lowerHex(s string) bool {
 	return true
 }
 
-// bytesEvent notes that bytes are waited for, granted or asked for on top.
+// bytesEvent notes that a reservation is waited for, granted or raised, to so many bytes in all.
 func (t *tracing) bytesEvent(name string, bytes int64) {
 	if t.span == nil {
 		return

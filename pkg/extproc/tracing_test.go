@@ -135,6 +135,22 @@ func TestTheSpanTellsWhatHappened(t *testing.T) {
 	}
 }
 
+// TestTheSpanOfAClientThatLeft says so.
+func TestTheSpanOfAClientThatLeft(t *testing.T) {
+	r := newRig(t, nil)
+	spans := traced(t, r)
+	s := r.open()
+	s.send(rh(early, false, "content-length", "1000", "content-type", "application/json"))
+	if !eventually(func() bool { return len(spans.Started()) == 1 }) {
+		t.Fatal("no span began")
+	}
+	s.cancel()
+	span := ended(t, spans, 1)[0]
+	if reason, cost := attributeOf(span, "headgate.reason"), attributeOf(span, "headgate.cost"); reason != "client_gone" || cost == "" {
+		t.Errorf("reason %q and cost %q, want client_gone and a cost", reason, cost)
+	}
+}
+
 func eventNames(s sdktrace.ReadOnlySpan) []string {
 	var names []string
 	for _, e := range s.Events() {
