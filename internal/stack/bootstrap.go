@@ -114,9 +114,10 @@ func (b *Bootstrap) MessageTimeout(d time.Duration) error {
 	return b.Processor(func(p *extprocv3.ExternalProcessor) { p.MessageTimeout = durationpb.New(d) })
 }
 
-// FailOpen sets failure_mode_allow of the ext_proc filter.
-func (b *Bootstrap) FailOpen(allow bool) error {
-	return b.Processor(func(p *extprocv3.ExternalProcessor) { p.FailureModeAllow = allow })
+// FailOpen makes of the ext_proc filter what `extproc envoy --fail-open` prints: requests pass without a sidecar, and do
+// not wait for it.
+func (b *Bootstrap) FailOpen() error {
+	return b.Processor(func(p *extprocv3.ExternalProcessor) { p.FailureModeAllow, p.GrpcService.RetryPolicy = true, nil })
 }
 
 // AddFilter puts an HTTP filter before the ext_proc filter, or behind it.

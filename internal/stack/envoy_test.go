@@ -238,7 +238,7 @@ func TestBootstrapEditsReachEnvoy(t *testing.T) {
 			}
 			b.FreePorts()
 			b.BufferLimit(64 << 20)
-			for _, err := range []error{b.UseMode(mode), b.MessageTimeout(300 * time.Millisecond), b.FailOpen(true), b.HTTP1Only("default")} {
+			for _, err := range []error{b.UseMode(mode), b.MessageTimeout(300 * time.Millisecond), b.FailOpen(), b.HTTP1Only("default")} {
 				if err != nil {
 					t.Fatal(err)
 				}

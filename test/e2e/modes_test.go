@@ -184,18 +184,22 @@ func TestInternalRedirect(t *testing.T) {
 	}
 }
 
-// TestFailOpen: where the operator chose so, requests pass while the sidecar is away, and bodies that it had begun to
-// count end in one way or the other.
+// TestFailOpen: where the operator chose so, requests pass while the sidecar is away, without a wait for it, and bodies
+// that it had begun to count end in one way or the other.
 func TestFailOpen(t *testing.T) {
 	t.Parallel()
-	s := start(t, stack.Options{Envoy: []func(*stack.Bootstrap) error{func(b *stack.Bootstrap) error { return b.FailOpen(true) }}},
+	s := start(t, stack.Options{Envoy: []func(*stack.Bootstrap) error{(*stack.Bootstrap).FailOpen}},
 		expectation{gone: true, faults: []string{"streams_failed", "failure_mode_allowed"}})
 	half := dialRaw(t, s)
 	half.say(t, "POST /half HTTP/1.1\nHost: t\nContent-Length: 5000000\n\n%s", strings.Repeat(" ", 2_500_000))
 	eventually(t, "half a body to be on its way", func() bool { return s.Upstream.CountsOf("/half").BodyBytes > 0 })
 	s.Sidecar.Kill()
+	began := time.Now()
 	got := must(t, s, client(t, false), request{method: "POST", body: strings.NewReader("hello"), length: 5})
 	passed(t, "without a sidecar", got, nil, 5, digest(strings.NewReader("hello")))
+	if took := time.Since(began); took > 1500*time.Millisecond {
+		t.Errorf("it took %v, want no wait for a sidecar, which lasts some 3 s", took)
+	}
 	half.say(t, "%s", strings.Repeat(" ", 2_500_000))
 	if got := half.mustAnswer(t, "POST"); got.status != 200 {
 		t.Errorf("an upload over the death of the sidecar = %d, want 200", got.status)

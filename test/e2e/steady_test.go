@@ -96,7 +96,7 @@ func (l *steadyLoad) end(t *testing.T) {
 	if len(l.failed) > 0 {
 		t.Errorf("of %d requests failed: %v, want none", l.sent, l.failed)
 	}
-	if rate := float64(l.sent) / took.Seconds(); rate < perSecond/2 {
+	if rate := float64(l.sent) / took.Seconds(); rate < perSecond/4 {
 		t.Errorf("%.0f requests a second, want about %d: the load was too thin to show anything", rate, perSecond)
 	}
 }
@@ -123,8 +123,8 @@ func drain(t *testing.T, s *stack.Stack) {
 	}
 	select {
 	case <-s.Sidecar.Done():
-	case <-time.After(15 * time.Second):
-		t.Fatal("the sidecar still runs 15 s after the signal under load, want an end soon after the drain window of 1 s")
+	case <-time.After(20 * time.Second):
+		t.Fatal("the sidecar still runs 20 s after the signal under load, want an end soon after the drain window of 2 s")
 	}
 	if code := s.Sidecar.ExitCode(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
@@ -140,7 +140,8 @@ func restart(t *testing.T, s *stack.Stack) {
 	}
 }
 
-const quickDrain = "shutdown: {drain: 1s, grace: 20s}"
+// A drain window as long as a reload or a look at readiness takes on a busy machine, and longer.
+const quickDrain = "shutdown: {drain: 2s, grace: 20s}"
 
 // TestNoRequestFailsOverRestartInPlace: at 200 requests a second none gets anything but 2xx while the sidecar reloads,
 // drains, ends and starts anew on the same address. What finds no sidecar waits in Envoy for the next, as long as
@@ -182,7 +183,9 @@ func TestNoRequestFailsOverRollingRestart(t *testing.T) {
 				found = append(found, g)
 			}
 		}
-		ready.Store(&found)
+		if len(found) > 0 || ready.Load() == nil { // a Service without endpoints would keep the last ones too
+			ready.Store(&found)
+		}
 	}
 	look()
 	watched := make(chan struct{})
@@ -212,4 +215,26 @@ func TestNoRequestFailsOverRollingRestart(t *testing.T) {
 		eventually(t, "both gateways to be ready", func() bool { return len(*ready.Load()) == len(gateways) })
 	}
 	load.end(t)
+}
+
+// TestWithoutASidecar: what cannot be sent again is refused at once, everything else after a wait for a sidecar.
+func TestWithoutASidecar(t *testing.T) {
+	t.Parallel()
+	s := start(t, stack.Options{}, expectation{gone: true, faults: []string{"streams_failed"}})
+	s.Sidecar.Kill()
+	for _, c := range []struct {
+		size        int64
+		least, most time.Duration
+	}{{300 << 10, 0, 1500 * time.Millisecond}, {50 << 10, 1500 * time.Millisecond, 9 * time.Second}} {
+		for _, http2 := range []bool{false, true} {
+			began := time.Now()
+			got, err := upload(t.Context(), s, client(t, http2), http2, true, request{path: "/x", body: noise(c.size), length: c.size})
+			if took := time.Since(began); err != nil || got.status != 503 || took < c.least || took > c.most {
+				t.Errorf("%d bytes, HTTP/2 %t: %d after %v (%v), want 503 after %v to %v", c.size, http2, got.status, took, err, c.least, c.most)
+			}
+		}
+	}
+	if n := s.Upstream.CountsOf("/x").Seen; n != 0 {
+		t.Errorf("the upstream saw %d requests, want none", n)
+	}
 }
