@@ -91,11 +91,16 @@ func newHealthCommand(configPath *string) *cobra.Command {
 	return command
 }
 
+// noAnswer tells where a sidecar was looked for, since that is what is wrong most often.
+func noAnswer(err error) error {
+	return fmt.Errorf("no sidecar answers; is one running with this listen.admin (--config, HEADGATE_LISTEN_ADMIN)? %w", err)
+}
+
 func askHealth(c *cobra.Command, url string, timeout time.Duration) error {
 	client := http.Client{Timeout: timeout}
 	response, err := client.Get(url)
 	if err != nil {
-		return err
+		return noAnswer(err)
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 4096))
@@ -115,7 +120,12 @@ func newHashKeyCommand() *cobra.Command {
 		Use:     "hash-key",
 		Short:   "Print the keySHA256 of an API key read from standard input",
 		Example: `  printf %s "$KEY" | extproc hash-key`,
-		Args:    cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return errors.New("the key is read from standard input; as an argument it would show in the list of processes")
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, _ []string) error {
 			line, err := bufio.NewReader(io.LimitReader(c.InOrStdin(), 64<<10)).ReadString('\n')
 			if err != nil && !errors.Is(err, io.EOF) {

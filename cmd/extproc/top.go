@@ -121,7 +121,7 @@ func fetchHealth(ctx context.Context, url string, timeout time.Duration) (admin.
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return h, fmt.Errorf("ask the sidecar: %w", err)
+		return h, noAnswer(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
