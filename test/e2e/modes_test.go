@@ -197,7 +197,7 @@ func TestFailOpen(t *testing.T) {
 	began := time.Now()
 	got := must(t, s, client(t, false), request{method: "POST", body: strings.NewReader("hello"), length: 5})
 	passed(t, "without a sidecar", got, nil, 5, digest(strings.NewReader("hello")))
-	if took := time.Since(began); took > 1500*time.Millisecond {
+	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("it took %v, want no wait for a sidecar, which lasts some 3 s", took)
 	}
 	half.say(t, "%s", strings.Repeat(" ", 2_500_000))
