@@ -33,8 +33,9 @@ var telemetryArms = []struct {
 // scrapeEvery is how often metrics are read of an arm that is measured, the first time after half of it.
 const scrapeEvery = time.Second
 
-// exportEvery is how soon spans are exported, so that those of one round are exported, and paid for, in that round.
-const exportEvery = 100 * time.Millisecond
+// exportEvery is how soon spans are exported, so that those of one round are exported, and paid for, in that round. The
+// default is 5 s; much sooner would measure exports that nobody makes.
+const exportEvery = 500 * time.Millisecond
 
 // startTelemetry starts a sidecar for each way to observe it, and somebody to send the spans to.
 func (b *bench) startTelemetry(ctx context.Context) error {
@@ -66,7 +67,7 @@ func (b *bench) startTelemetry(ctx context.Context) error {
 			return err
 		}
 		a := b.arms[len(b.arms)-1]
-		a.settle = 2 * exportEvery
+		a.settle = exportEvery + 200*time.Millisecond
 		if t.on {
 			a.spans, a.scraped = &collector.spans, true
 		}
