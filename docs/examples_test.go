@@ -28,20 +28,27 @@ func TestExamples(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	root, err := stack.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary := filepath.Join(t.TempDir(), "extproc")
-	if err := stack.BuildSidecar(ctx, root, binary); err != nil {
-		t.Fatal(err)
-	}
+	binary := sidecar(ctx, t)
 	t.Run("commands", func(t *testing.T) { commandLines(ctx, t, binary) })
 	t.Run("leases-clients.md", func(t *testing.T) { session(ctx, t, "leases-clients.md", stack.Options{Binary: binary}) })
 	t.Run("fanout.md", func(t *testing.T) {
 		own := slices.DeleteFunc(blocks(t, "fanout.md"), func(b block) bool { return b.info != "yaml" })
 		session(ctx, t, "fanout.md", stack.Options{Binary: binary, Config: own[0].text})
 	})
+}
+
+// sidecar builds the sidecar of this tree.
+func sidecar(ctx context.Context, t *testing.T) (binary string) {
+	t.Helper()
+	root, err := stack.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary = filepath.Join(t.TempDir(), "extproc")
+	if err := stack.BuildSidecar(ctx, root, binary); err != nil {
+		t.Fatal(err)
+	}
+	return binary
 }
 
 var (

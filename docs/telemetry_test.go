@@ -143,16 +143,8 @@ func TestTracingExample(t *testing.T) {
 	addr := collecting.Listener.Addr().String()
 	_, port, _ := strings.Cut(addr, ":")
 
-	binary := filepath.Join(t.TempDir(), "extproc")
-	root, err := stack.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stack.BuildSidecar(t.Context(), root, binary); err != nil {
-		t.Fatal(err)
-	}
 	s, err := stack.Start(t.Context(), stack.Options{
-		Binary: binary, Environ: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "OTEL_BSP_SCHEDULE_DELAY=50"},
+		Binary: sidecar(t.Context(), t), Environ: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + addr, "OTEL_BSP_SCHEDULE_DELAY=50"},
 		Envoy: []func(*stack.Bootstrap) error{func(b *stack.Bootstrap) error {
 			return graft(b, strings.ReplaceAll(exampleOf(t, 0), "4318", port), strings.ReplaceAll(exampleOf(t, 1), "4318", port))
 		}},

@@ -73,18 +73,34 @@ func TestSIGTERM(t *testing.T) {
 	if served == 0 {
 		t.Error("no new work was served in the drain window")
 	}
-	select {
-	case <-s.Sidecar.Done():
-	case <-time.After(20 * time.Second):
-		t.Fatal("the sidecar still runs 20 s after the drain window, want an end by itself: everything held was let go")
-	}
-	if code := s.Sidecar.ExitCode(); code != 0 {
-		t.Errorf("exit code %d, want 0", code)
-	}
+	ends(t, s, 20*time.Second, "an end by itself after the drain window: everything held was let go")
 	if n := s.Upstream.CountsOf("/drip").Active; n != 4 {
 		t.Errorf("%d of the long responses still ran when the sidecar had ended, want 4: the test has to be quicker", n)
 	}
 	clients.Wait()
+}
+
+// ends waits for the sidecar to end in good order.
+func ends(t *testing.T, s *stack.Stack, within time.Duration, want string) {
+	t.Helper()
+	select {
+	case <-s.Sidecar.Done():
+	case <-time.After(within):
+		t.Fatalf("the sidecar still runs after %v, want %s", within, want)
+	}
+	if code := s.Sidecar.ExitCode(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// restart starts a sidecar that has ended anew.
+func restart(t *testing.T, s *stack.Stack) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := s.Sidecar.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // slowUpload sends 1 MiB in pieces over the given time and checks that all of it arrives.
@@ -130,13 +146,9 @@ func TestGraceEndsWhatCannotBeLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	signalled := time.Now()
-	select {
-	case <-s.Sidecar.Done():
-	case <-time.After(15 * time.Second):
-		t.Fatal("the sidecar still runs 15 s after the signal, want an end when the grace of 1.5 s is over")
-	}
-	if took, code := time.Since(signalled), s.Sidecar.ExitCode(); took < time.Second || code != 0 {
-		t.Errorf("ended %v after the signal with code %d, want about 1.5 s (the exchange cannot be let go) and 0", took, code)
+	ends(t, s, 15*time.Second, "an end when the grace of 1.5 s is over")
+	if took := time.Since(signalled); took < time.Second {
+		t.Errorf("ended %v after the signal, want about 1.5 s: the exchange cannot be let go", took)
 	}
 }
 
@@ -172,11 +184,7 @@ func TestCrashAndRestart(t *testing.T) {
 					t.Errorf("the dead process left no socket (%v), so this test shows nothing", err)
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			if err := s.Sidecar.Restart(ctx); err != nil {
-				t.Fatal(err)
-			}
+			restart(t, s)
 			eventually(t, "requests to be served again", func() bool {
 				return must(t, s, c, request{method: "POST", body: strings.NewReader("{}")}).status == 200
 			})

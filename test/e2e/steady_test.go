@@ -121,23 +121,7 @@ func drain(t *testing.T, s *stack.Stack) {
 	if err := s.Sidecar.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-s.Sidecar.Done():
-	case <-time.After(20 * time.Second):
-		t.Fatal("the sidecar still runs 20 s after the signal under load, want an end soon after the drain window of 2 s")
-	}
-	if code := s.Sidecar.ExitCode(); code != 0 {
-		t.Errorf("exit code %d, want 0", code)
-	}
-}
-
-func restart(t *testing.T, s *stack.Stack) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := s.Sidecar.Restart(ctx); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, s, 20*time.Second, "an end under load soon after the drain window of 2 s")
 }
 
 // A drain window as long as a reload or a look at readiness takes on a busy machine, and longer.
