@@ -54,7 +54,7 @@ func (c *Controller) acquireLocked(p *Permit, r Request, child bool, now int64) 
 	}
 	switch verdict {
 	case Admitted:
-		c.passOverLocked(l)
+		c.goAheadLocked(l)
 		c.holdLocked(p)
 		c.admitLocked(p)
 	case Waiting:
@@ -96,7 +96,7 @@ func (c *Controller) shadowLocked(p *Permit, r Request, verdict State) {
 	switch verdict {
 	case Admitted:
 		c.counts.wouldAdmit++
-		c.passOverLocked(p.lane)
+		c.goAheadLocked(p.lane)
 		c.holdLocked(p)
 	case Waiting:
 		c.counts.wouldQueue++
@@ -144,13 +144,13 @@ func (c *Controller) mayPassLocked(key float64, first *lane) bool {
 	return key <= first.key+float64(c.state.limit)*c.secondsPerCostLocked()
 }
 
-// passOverLocked accounts for a newcomer that goes ahead. Its lane has a right to it when it has had less than the lane
-// furthest behind; else that lane's head has been passed over.
-func (c *Controller) passOverLocked(l *lane) {
+// goAheadLocked accounts for a newcomer that goes ahead of all who wait. Its lane has a right to it when it has had less
+// than the lane furthest behind; else that lane's head has been passed over.
+func (c *Controller) goAheadLocked(l *lane) {
+	key := l.lift(c.now, c.virtual)
 	if c.waiting.count == 0 {
 		return
 	}
-	key := l.lift(c.now, c.virtual)
 	if first := c.firstLocked(); first != nil && first.key <= key {
 		c.markPassedLocked(first.head)
 	}
@@ -180,12 +180,13 @@ func (c *Controller) runLocked(p *Permit) {
 	c.counts.admitted++
 }
 
-// holdLocked charges a request to its lane and to the limit.
+// holdLocked charges a request to its lane and to the limit. The lane was lifted when it came, and not again here: one
+// that has waited since may be behind virtual time, because its last request used less than it was charged ahead.
 func (c *Controller) holdLocked(p *Permit) {
 	p.held = true
 	c.held.add(p.cost)
 	l := p.lane
-	c.followLocked(l.lift(c.now, c.virtual))
+	c.followLocked(l.virtual(c.now))
 	l.start(p, c.now, c.secondsPerCostLocked())
 	c.rate += float64(p.cost) * p.perWeight
 	if l.count > 0 {

@@ -53,7 +53,10 @@ func TestSim(t *testing.T) {
 	}
 	sizes := map[string]sim.Sizes{"log-normal": sim.Moderate(), "conversations": conversations.Sizes(), "code": code.Sizes()}
 	peers := sim.Peers{"no limit": sim.Unlimited, "failsafe-go": Failsafe, "one queue": sim.FIFO(sim.Enforcing())}
-	seeds := []uint64{1, 2, 3, 4, 5, 6}
+	seeds := make([]uint64, 24) // of one seed alone the goodput varies by six hundredths, and the return takes from 5 to 90 windows
+	for i := range seeds {
+		seeds[i] = uint64(i + 1)
+	}
 
 	r.add(sim.FairnessGoals(r.run, 5*time.Minute)...)
 	for _, q := range []sim.Quiet{
@@ -68,7 +71,7 @@ func TestSim(t *testing.T) {
 	r.add(sim.GoodputGoals(r.run, "soft", sim.Soft, sizes, peers, seeds, 10*time.Minute)...)
 	r.figures(sizes, conversations, code)
 	for _, name := range []string{"log-normal", "conversations", "code"} {
-		r.add(sim.StepGoals(r.run, name, sim.Hard, sizes[name], seeds[:5])...)
+		r.add(sim.StepGoals(r.run, name, sim.Hard, sizes[name], seeds)...)
 	}
 	for _, name := range []string{"log-normal", "conversations", "code"} {
 		r.add(sim.DriftGoal(r.run, "hard knee, "+name, sim.Hard, sizes[name], 30*time.Minute))
