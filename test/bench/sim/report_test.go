@@ -53,7 +53,7 @@ func TestSim(t *testing.T) {
 	}
 	sizes := map[string]sim.Sizes{"log-normal": sim.Moderate(), "conversations": conversations.Sizes(), "code": code.Sizes()}
 	peers := sim.Peers{"no limit": sim.Unlimited, "failsafe-go": Failsafe, "one queue": sim.FIFO(sim.Enforcing())}
-	seeds := make([]uint64, 24) // of one seed alone the goodput varies by six hundredths, and the return takes from 5 to 90 windows
+	seeds := make([]uint64, 60) // from seed to seed the goodput varies by 5 %, and the return takes from 5 to 90 windows
 	for i := range seeds {
 		seeds[i] = uint64(i + 1)
 	}
@@ -71,7 +71,7 @@ func TestSim(t *testing.T) {
 	r.add(sim.GoodputGoals(r.run, "soft", sim.Soft, sizes, peers, seeds, 10*time.Minute)...)
 	r.figures(sizes, conversations, code)
 	for _, name := range []string{"log-normal", "conversations", "code"} {
-		r.add(sim.StepGoals(r.run, name, sim.Hard, sizes[name], seeds)...)
+		r.add(sim.StepGoals(r.run, name, sim.Hard, sizes[name], seeds[:24])...)
 	}
 	for _, name := range []string{"log-normal", "conversations", "code"} {
 		r.add(sim.DriftGoal(r.run, "hard knee, "+name, sim.Hard, sizes[name], 30*time.Minute))
