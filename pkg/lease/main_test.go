@@ -176,6 +176,9 @@ func reason(r *lease.Refusal) lease.Reason {
 	return r.Reason
 }
 
+// patience is for what has to happen, where nothing is said about how soon: a busy machine takes its time.
+const patience = 30 * time.Second
+
 // eventually waits until f is true.
 func eventually(t testing.TB, d time.Duration, what string, f func() bool) {
 	t.Helper()

@@ -177,7 +177,7 @@ func TestFrozenRedis(t *testing.T) {
 		}
 	}})
 	var l lease.Lease
-	eventually(t, 10*time.Second, "a lease on a calm store", func() bool {
+	eventually(t, patience, "a lease on a calm store", func() bool {
 		var r *lease.Refusal
 		l, r = svc.Acquire(context.Background(), ask(t, svc, 1, teamA, 0), "m")
 		return r == nil
@@ -295,7 +295,7 @@ func TestCheckCostsOneRoundTrip(t *testing.T) {
 	if _, r := svc.Check(ctx, f); r != nil { // loads the script
 		t.Fatal(r.Reason)
 	}
-	eventually(t, 5*time.Second, "a check that sends one command", func() bool { // a sweep may fall between
+	eventually(t, patience, "a check that sends one command", func() bool { // a sweep may fall between
 		before := commands(t, server)
 		_, r := svc.Check(ctx, f)
 		return r == nil && commands(t, server)-before == 1

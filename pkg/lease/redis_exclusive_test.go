@@ -211,7 +211,7 @@ func TestNeverTwoOwnersWhateverHappensToTheStore(t *testing.T) {
 				if err := disturb(ctx, server, relays); err != nil {
 					t.Errorf("disturb: %v", err)
 				}
-				eventually(t, 20*time.Second, "leases after the disturbance", func() bool {
+				eventually(t, patience, "leases after the disturbance", func() bool {
 					return r.acquired.Load() >= acquired+30 && r.checked.Load() >= checked+30
 				})
 				time.Sleep(300 * time.Millisecond) // and some of peace
@@ -279,7 +279,7 @@ func TestNeverTwoOwnersOverResharding(t *testing.T) {
 		if err := cluster.MoveSlot(ctx, slot, from, to, func() { time.Sleep(3 * time.Millisecond) }); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 20*time.Second, "leases after the slot has moved", func() bool {
+		eventually(t, patience, "leases after the slot has moved", func() bool {
 			return r.acquired.Load() >= acquired+20 && r.checked.Load() >= checked+20
 		})
 	}
@@ -308,7 +308,7 @@ func TestNeverTwoOwnersOverAFailover(t *testing.T) {
 	defer stop()
 	var fighting sync.WaitGroup
 	fighting.Go(func() { r.fight(fight, 6) })
-	eventually(t, 20*time.Second, "leases before the failover", func() bool { return r.acquired.Load() > 50 })
+	eventually(t, patience, "leases before the failover", func() bool { return r.acquired.Load() > 50 })
 	// when the primary dies
 	before, err := group.Primary(ctx)
 	if err != nil {
@@ -316,14 +316,14 @@ func TestNeverTwoOwnersOverAFailover(t *testing.T) {
 	}
 	before.Kill()
 	died := time.Now()
-	eventually(t, 30*time.Second, "another primary", func() bool {
+	eventually(t, patience, "another primary", func() bool {
 		p, err := group.Primary(ctx)
 		return err == nil && p != before
 	})
 	promoted := time.Now()
 	// then leases work again within 5 s of the promotion
 	count := r.checked.Load()
-	eventually(t, 10*time.Second, "valid checks after the failover", func() bool { return r.checked.Load() > count+50 })
+	eventually(t, patience, "valid checks after the failover", func() bool { return r.checked.Load() > count+50 })
 	t.Logf("promoted %v after the death, leases %v later", promoted.Sub(died), time.Since(promoted))
 	stop()
 	fighting.Wait()
@@ -350,7 +350,7 @@ func TestGenerationsOnlyGrow(t *testing.T) {
 			}
 		}
 		var l lease.Lease
-		eventually(t, 5*time.Second, fmt.Sprintf("acquire %d", i), func() bool { // the pool's connections may just have died
+		eventually(t, patience, fmt.Sprintf("acquire %d", i), func() bool { // the pool's connections may just have died
 			var r *lease.Refusal
 			l, r = svc.Acquire(ctx, ask(t, svc, i%3, teamA, 0), "m")
 			return r == nil

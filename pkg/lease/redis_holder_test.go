@@ -19,7 +19,7 @@ func TestLateReleaseLeavesTheSuccessorAlone(t *testing.T) {
 	server := startRedis(t)
 	svc := newService(t, onRedis(settings("acct-1"), server.Addr))
 	svc.SetTTL(300 * time.Millisecond)
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	a := acquire(t, svc, 1, teamA)
 	time.Sleep(time.Until(time.Now().Add(400 * time.Millisecond)))
 	svc.SetTTL(time.Minute)
@@ -36,7 +36,7 @@ func TestRenewalRevivesNothing(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t)
 	svc := newService(t, onRedis(settings("acct-1"), server.Addr))
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	l := acquire(t, svc, 1, teamA)
 	key, _, _, _ := svc.StoreKeys(pool, owner(t, 1))
 	if err := server.Client().Del(ctx, key).Err(); err != nil {
@@ -54,12 +54,12 @@ func TestCrashedHolderIsReplacedWhenItsLeaseEnds(t *testing.T) {
 	server := startRedis(t)
 	svc := newService(t, onRedis(settings("acct-1"), server.Addr))
 	svc.SetTTL(500 * time.Millisecond)
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	var late time.Duration
 	for n := range 5 { // a busy machine may spoil one
 		l := acquire(t, svc, 2*n, teamA)
 		var next lease.Lease
-		eventually(t, 5*time.Second, "a successor", func() bool {
+		eventually(t, patience, "a successor", func() bool {
 			var r *lease.Refusal
 			next, r = svc.Acquire(ctx, ask(t, svc, 2*n+1, teamA, 0), "m")
 			return r == nil
@@ -102,7 +102,7 @@ func TestAcquireNobodyWaitsForIsUndone(t *testing.T) {
 					undone <- struct{}{}
 				}
 			}})
-			eventually(t, 5*time.Second, "a connection", func() bool { return svc.Healthy(context.Background()) == nil })
+			eventually(t, patience, "a connection", func() bool { return svc.Healthy(context.Background()) == nil })
 			c.disturb(relay)
 			ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 			defer cancel()
@@ -132,8 +132,8 @@ func TestRepeatedAcquireSurvivesTheUndoing(t *testing.T) {
 	s := onRedis(settings("acct-1"), relay.Addr)
 	s.Store.Redis.CallTimeout = 100 * time.Millisecond
 	svc, calm := newService(t, s), newService(t, onRedis(settings("acct-1"), server.Addr))
-	ctx := within(t, 30*time.Second)
-	eventually(t, 5*time.Second, "a connection", func() bool { return svc.Healthy(ctx) == nil })
+	ctx := within(t, 2*patience)
+	eventually(t, patience, "a connection", func() bool { return svc.Healthy(ctx) == nil })
 	relay.DelayReplies(300 * time.Millisecond)
 	relay.DelayRequests(0)
 	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
@@ -153,8 +153,8 @@ func TestLeaseThatCameTooLateIsNoLease(t *testing.T) {
 	relay := startRelay(t, server.Addr)
 	svc := newService(t, onRedis(settings("acct-1"), relay.Addr))
 	svc.SetTTL(300 * time.Millisecond)
-	ctx := within(t, 30*time.Second)
-	eventually(t, 5*time.Second, "a connection", func() bool { return svc.Healthy(ctx) == nil })
+	ctx := within(t, 2*patience)
+	eventually(t, patience, "a connection", func() bool { return svc.Healthy(ctx) == nil })
 	relay.DelayReplies(330 * time.Millisecond)
 	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
 	expect(t, "acquire that took longer than the lease lives", r, lease.ServiceUnavailable)
@@ -166,7 +166,7 @@ func TestFrozenStoreHoldsNoReleaseUp(t *testing.T) {
 	server := startRedis(t)
 	svc := newService(t, strict(settings("acct-1"), server.Addr))
 	var l lease.Lease
-	eventually(t, 5*time.Second, "a lease", func() bool {
+	eventually(t, patience, "a lease", func() bool {
 		var r *lease.Refusal
 		l, r = svc.Acquire(context.Background(), ask(t, svc, 1, teamA, 0), "m")
 		return r == nil
@@ -187,7 +187,7 @@ func TestAcquireWaitsForReplicas(t *testing.T) {
 	primary := startRedis(t, "repl-diskless-sync yes", "repl-diskless-sync-delay 0")
 	replica := startRedis(t, "replicaof 127.0.0.1 "+primary.Port())
 	ctx := within(t, 60*time.Second)
-	eventually(t, 20*time.Second, "a replica that confirms", func() bool { // it is called online before it gets anything
+	eventually(t, patience, "a replica that confirms", func() bool { // it is called online before it gets anything
 		pipe := primary.Client().Pipeline()
 		pipe.Set(ctx, "first", "1", time.Minute)
 		confirmed := pipe.Do(ctx, "WAIT", 1, 1000)
@@ -219,7 +219,7 @@ func TestAcquireWaitsForReplicas(t *testing.T) {
 	}
 	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
 	expect(t, "acquire that no replica confirms", r, lease.ServiceUnavailable)
-	eventually(t, 10*time.Second, "the unconfirmed lease to be undone", func() bool {
+	eventually(t, patience, "the unconfirmed lease to be undone", func() bool {
 		n, err := primary.Client().Exists(ctx, key).Result()
 		return err == nil && n == 0
 	})

@@ -17,7 +17,7 @@ func TestScriptsComeBackAfterEveryFlush(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t)
 	svc := newService(t, onRedis(settings("acct-1", "acct-2"), server.Addr))
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	flush := func() {
 		t.Helper()
 		if _, err := server.Do(ctx, "SCRIPT", "FLUSH"); err != nil {
@@ -58,7 +58,7 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 	first, second := startRedis(t), startRedis(t)
 	relay := startRelay(t, first.Addr)
 	svc := newService(t, onRedis(settings("acct-1"), relay.Addr))
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	l := acquire(t, svc, 1, teamA)
 	// when the server becomes a replica, and the address now means the other one
 	if _, err := first.Do(ctx, "REPLICAOF", "127.0.0.1", second.Port()); err != nil {
@@ -87,7 +87,7 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 func TestStrangeKeysHinderNobody(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t)
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	for i, junk := range [][]any{{"SET", "5"}, {"HSET", "gen", "garbage"}, {"HSET", "c:acct-1", "garbage"}, {"LPUSH", "x"}, {"SET", strings.Repeat("x ", 10)}} {
 		s := onRedis(settings("acct-1"), server.Addr)
 		s.Store.Redis.KeyPrefix = fmt.Sprintf("junk%d", i)
@@ -119,7 +119,7 @@ func TestNoKeyOutlivesAKill(t *testing.T) {
 	ctx := within(t, time.Minute)
 	for round := range 10 {
 		// So that there is a key. The client takes up to a second to see that the server is back.
-		eventually(t, 5*time.Second, "a write", func() bool { return svc.Rest(ctx, pool, "acct-2", time.Minute) == nil })
+		eventually(t, patience, "a write", func() bool { return svc.Rest(ctx, pool, "acct-2", time.Minute) == nil })
 		stop := make(chan struct{})
 		var busy sync.WaitGroup
 		for n := range 3 {
@@ -155,7 +155,7 @@ func TestStartWithoutAStore(t *testing.T) {
 	server := startRedis(t)
 	server.Kill()
 	svc := newService(t, strict(settings("acct-1"), server.Addr))
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	_, r := svc.Check(ctx, fence(t, svc, 1, teamA, 1))
 	expect(t, "check without a store", r, lease.ServiceUnavailable)
 	if err := svc.Healthy(ctx); err == nil {
@@ -167,8 +167,8 @@ func TestStartWithoutAStore(t *testing.T) {
 	if err := server.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "health without any traffic", func() bool { return svc.Healthy(ctx) == nil })
-	eventually(t, 5*time.Second, "a lease", func() bool {
+	eventually(t, patience, "health without any traffic", func() bool { return svc.Healthy(ctx) == nil })
+	eventually(t, patience, "a lease", func() bool {
 		_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
 		return r == nil
 	})
@@ -181,7 +181,7 @@ func TestStoreErrorsCanBeAllowed(t *testing.T) {
 	s.OnStoreError = "allow"
 	var log syncBuffer
 	svc := newLoggedService(t, s, &log, lease.Observer{})
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	l := acquire(t, svc, 1, teamA)
 	server.Kill()
 	f, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
@@ -236,7 +236,7 @@ func TestLoadingStoreIsWaitedFor(t *testing.T) {
 	server := startRedis(t)
 	relay := startRelay(t, l.Addr().String())
 	svc := newService(t, strict(settings("acct-1"), relay.Addr))
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if _, r := svc.Check(ctx, fence(t, svc, 1, teamA, 1)); reason(r) != lease.ServiceUnavailable {
 			t.Fatalf("while loading: %q, want %s", reason(r), lease.ServiceUnavailable)
@@ -244,7 +244,7 @@ func TestLoadingStoreIsWaitedFor(t *testing.T) {
 	}
 	relay.Retarget(server.Addr)
 	relay.Cut()
-	eventually(t, 5*time.Second, "a lease once it has loaded", func() bool {
+	eventually(t, patience, "a lease once it has loaded", func() bool {
 		_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
 		return r == nil
 	})
@@ -279,7 +279,7 @@ func TestEvictedLeaseIsLostNotShared(t *testing.T) {
 	var log syncBuffer
 	svc := newLoggedService(t, onRedis(settings("acct-1"), server.Addr), &log, lease.Observer{})
 	ctx := within(t, time.Minute)
-	eventually(t, 5*time.Second, "a warning about the eviction policy", func() bool { return strings.Contains(log.String(), "policy=allkeys-lru") })
+	eventually(t, patience, "a warning about the eviction policy", func() bool { return strings.Contains(log.String(), "policy=allkeys-lru") })
 	if got := svc.State().Eviction; got != "allkeys-lru" {
 		t.Errorf("the state reports policy %q", got)
 	}
@@ -287,7 +287,7 @@ func TestEvictedLeaseIsLostNotShared(t *testing.T) {
 	ownerKey, _, fields, _ := svc.StoreKeys(pool, owner(t, 1))
 	// when it is filled until one half of the lease is gone
 	filler := strings.Repeat("x", 4<<10)
-	eventually(t, 30*time.Second, "the eviction of the lease", func() bool {
+	eventually(t, patience, "the eviction of the lease", func() bool {
 		for i := range 200 {
 			if err := server.Client().Set(ctx, fmt.Sprintf("filler:%d:%d", time.Now().UnixNano(), i), filler, time.Minute).Err(); err != nil {
 				t.Fatal(err)
@@ -307,7 +307,7 @@ func TestFullStoreStillRenewsAndReleases(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t, "maxmemory-policy noeviction")
 	svc := newService(t, onRedis(settings("acct-1", "acct-2"), server.Addr))
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	l := acquire(t, svc, 1, teamA)
 	if _, err := server.Do(ctx, "CONFIG", "SET", "maxmemory", "1"); err != nil {
 		t.Fatal(err)

@@ -131,13 +131,13 @@ func TestTransportSecurity(t *testing.T) {
 			s.Store.Redis.TLS = c.tls
 			s.Store.Redis.TLS.Enabled = true
 			svc := newService(t, s)
-			_, r := svc.Acquire(within(t, 30*time.Second), ask(t, svc, 1, teamA, 0), "m")
+			_, r := svc.Acquire(within(t, 2*patience), ask(t, svc, 1, teamA, 0), "m")
 			if c.want == "" {
 				expect(t, "acquire", r, "")
 				return
 			}
 			expect(t, "acquire", r, lease.ServiceUnavailable)
-			eventually(t, 5*time.Second, "an error that says why: "+c.want, func() bool {
+			eventually(t, patience, "an error that says why: "+c.want, func() bool {
 				return strings.Contains(svc.State().Pools[pool].Error, c.want)
 			})
 		})
@@ -155,7 +155,7 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, 2*patience)
 	s := onRedis(settings("acct-1", "acct-2"), server.Addr)
 	s.Store.Redis.Username = "leases"
 	s.Store.Redis.PasswordFile = file(t, "password", "first-password\n")
@@ -194,7 +194,7 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	if _, err := server.Do(ctx, "CLIENT", "KILL", "USER", "leases"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "a lease with the new password", func() bool {
+	eventually(t, patience, "a lease with the new password", func() bool {
 		_, r := svc.Acquire(ctx, ask(t, svc, 2, teamA, 0), "m")
 		return r == nil
 	})
@@ -205,7 +205,7 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	if _, err := server.Do(ctx, "CLIENT", "KILL", "USER", "leases"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "an error about the password", func() bool {
+	eventually(t, patience, "an error about the password", func() bool {
 		_, _ = svc.Renew(ctx, a)
 		return strings.Contains(svc.State().Pools[pool].Error, "WRONGPASS")
 	})

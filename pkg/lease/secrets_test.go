@@ -33,8 +33,8 @@ func TestNothingSecretIsSaid(t *testing.T) {
 		Pool:    func(pool string, active, resting, expired int64) { say(pool, active, resting, expired) },
 	})
 	monitor := watchCommands(t, server.Addr, &out)
-	ctx := within(t, 30*time.Second)
-	eventually(t, 10*time.Second, "a store that answers", func() bool { return svc.Healthy(ctx) == nil })
+	ctx := within(t, 2*patience)
+	eventually(t, patience, "a store that answers", func() bool { return svc.Healthy(ctx) == nil })
 
 	drive := func() {
 		for n := range 3 {

@@ -187,12 +187,15 @@ func (zeroReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// eventually waits up to 5 s for a condition.
+// patience is for what has to happen, where nothing is said about how soon: a busy machine takes its time.
+const patience = 30 * time.Second
+
+// eventually waits for a condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited 5 s for %s", what)
+			t.Fatalf("waited %v for %s", patience, what)
 		}
 	}
 }
