@@ -50,7 +50,7 @@ bench: ## Compare with a no-op processor through a real Envoy: one table, and bu
 
 .PHONY: bench-telemetry
 bench-telemetry: ## Measure what traces and scraped metrics cost: one table, and build/bench-telemetry.json
-	cd test/bench && $(GO) run ./cmd/bench -telemetry -rounds 15 -duration 1s
+	cd test/bench && $(GO) run ./cmd/bench -telemetry -rounds 12 -duration 2s
 
 .PHONY: bench-adaptive
 bench-adaptive: ## Compare the lanes with other limiters: one table

@@ -1,14 +1,13 @@
 package docs
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
@@ -66,9 +65,9 @@ func scrape(t *testing.T) string {
 		Connections: func() map[string]int { return map[string]int{"chat": 1} },
 	})
 	for _, reason := range []string{"admitted", "queue_timeout"} {
-		m.Decided(extproc.Decision{Cluster: "chat", Reason: reason, ByteWait: time.Second, LaneWait: time.Second, Idled: true})
+		m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: reason, ByteWait: time.Second, LaneWait: time.Second, Idled: true})
 	}
-	m.FirstByte("chat", time.Second, trace.SpanContext{})
+	m.FirstByte(context.Background(), "chat", time.Second)
 	m.WouldReject("chat", "queue_timeout")
 	l := m.LeaseObserver()
 	l.Answer("check", "chat", "VALID")

@@ -160,7 +160,7 @@ func (x *exchange) admit() {
 	d := x.decision("admitted")
 	x.clock.decided = d.Took
 	x.tracing.decided(d, nil)
-	x.server.observe.Decided(d)
+	x.server.observe.Decided(x.tracing.measured(x.ctx), d)
 }
 
 // nothingGoverns reports whether the exchange can go on without us.
@@ -280,7 +280,7 @@ func (x *exchange) respond(m *wire.Message) {
 	x.permit.firstByte(code)
 	x.tracing.firstByte(code)
 	if x.decided {
-		x.server.observe.FirstByte(x.facts.cluster, time.Since(x.clock.began)-x.clock.decided, x.tracing.context())
+		x.server.observe.FirstByte(x.tracing.measured(x.ctx), x.facts.cluster, time.Since(x.clock.began)-x.clock.decided)
 	}
 	x.lease.answered(x, m, code)
 	if x.policy.config.Bytes.ReleaseAt == budget.ReleaseAtResponseStart {
@@ -304,7 +304,7 @@ func (x *exchange) conclude(end exit) error {
 		d := x.decision(end.verdict.Reason)
 		d.Trace = x.spanContext()
 		x.tracing.decided(d, end.verdict)
-		x.server.refused(d)
+		x.server.refused(x.tracing.measured(x.ctx), d)
 		frame, err := end.verdict.frame(x.facts.grpc)
 		if err != nil {
 			return status.Errorf(codes.Internal, "refusal: %v", err)
@@ -316,7 +316,7 @@ func (x *exchange) conclude(end exit) error {
 		if !x.decided {
 			d := x.decision("client_gone")
 			x.tracing.decided(d, nil)
-			x.server.observe.Decided(d)
+			x.server.observe.Decided(x.tracing.measured(x.ctx), d)
 		}
 		return normalEnd(end.err)
 	}

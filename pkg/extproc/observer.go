@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -24,10 +25,11 @@ type Decision struct {
 	Trace    trace.SpanContext // of the exchange where it is sampled; a refusal has that of its parent otherwise
 }
 
-// Observer takes note of what happens to exchanges. Its methods are on the hot path: they must not block.
+// Observer takes note of what happens to exchanges. Its methods are on the hot path: they must not block. The contexts are
+// for exemplars: they hold the exchange's span where it has one, and are never cancelled otherwise.
 type Observer interface {
-	Decided(Decision)
-	FirstByte(cluster string, took time.Duration, s trace.SpanContext) // response headers, took since the decision
+	Decided(context.Context, Decision)
+	FirstByte(ctx context.Context, cluster string, took time.Duration) // response headers, took since the decision
 	WouldReject(cluster, reason string)                                // observability mode: what would have been refused
 }
 

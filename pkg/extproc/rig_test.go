@@ -15,7 +15,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -51,7 +50,7 @@ type ledger struct {
 	idled       int
 }
 
-func (l *ledger) Decided(d Decision) {
+func (l *ledger) Decided(_ context.Context, d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.decisions[d.Reason]++
@@ -60,7 +59,7 @@ func (l *ledger) Decided(d Decision) {
 	}
 }
 
-func (l *ledger) FirstByte(string, time.Duration, trace.SpanContext) {}
+func (l *ledger) FirstByte(context.Context, string, time.Duration) {}
 
 func (l *ledger) WouldReject(_, reason string) {
 	l.mu.Lock()

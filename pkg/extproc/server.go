@@ -148,8 +148,8 @@ func (s *Server) process(stream grpc.ServerStream) (err error) {
 	return x.run()
 }
 
-func (s *Server) refused(d Decision) {
-	s.observe.Decided(d)
+func (s *Server) refused(ctx context.Context, d Decision) {
+	s.observe.Decided(ctx, d)
 	s.sheds.refused(d)
 }
 

@@ -53,6 +53,15 @@ func (t *tracing) context() (s trace.SpanContext) {
 	return s
 }
 
+// measured is the context for measurements of an exchange in ctx: it, where it has the span. Without one there is nothing to
+// look for in it.
+func (t *tracing) measured(ctx context.Context) context.Context {
+	if t.span == nil {
+		return context.Background()
+	}
+	return ctx
+}
+
 // startSpan begins the span where the exchange is sampled. What the exchange asks of others from then on is below it.
 func (x *exchange) startSpan() {
 	if x.server.startSpan == nil {
@@ -136,11 +145,14 @@ func (t *tracing) laneEvent(name string) {
 	if t.span == nil {
 		return
 	}
-	t.span.AddEvent(name, trace.WithAttributes(attribute.String(eventResource, "lane")))
+	t.span.AddEvent(name, ofLane...)
 }
 
 // eventResource says what a wait or a grant is about.
 const eventResource = "headgate.resource"
+
+// ofLane is made once: making options is most of what an event costs.
+var ofLane = []trace.EventOption{trace.WithAttributes(attribute.String(eventResource, "lane"))}
 
 // note keeps an attribute for the end of the span.
 func (t *tracing) note(a attribute.KeyValue) { t.notes.list = append(t.notes.list, a) }

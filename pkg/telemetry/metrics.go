@@ -75,7 +75,7 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 		return nil, fmt.Errorf("register the gauges: %w", err)
 	}
 	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
-		if err := m.registry.Register(c); err != nil {
+		if err := m.registry.Register(&rarely{Collector: c}); err != nil {
 			return nil, fmt.Errorf("register the runtime's metrics: %w", err)
 		}
 	}
@@ -83,7 +83,7 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 }
 
 // Decided implements extproc.Observer.
-func (m *Metrics) Decided(d extproc.Decision) {
+func (m *Metrics) Decided(ctx context.Context, d extproc.Decision) {
 	c := m.decisions.get(values{d.Cluster, d.Reason})
 	c.count.Add(1)
 	c.bytes.Add(d.Bytes)
@@ -91,7 +91,7 @@ func (m *Metrics) Decided(d extproc.Decision) {
 	if d.Idled {
 		cluster.count.Add(1)
 	}
-	ctx := exemplar(d.Trace)
+	ctx = exemplar(ctx, d.Trace)
 	m.exchange.decisionTime.Record(ctx, d.Took.Seconds(), cluster.record...)
 	if d.ByteWait > 0 {
 		m.exchange.byteWait.Record(ctx, d.ByteWait.Seconds(), cluster.record...)
@@ -111,8 +111,8 @@ const (
 )
 
 // FirstByte implements extproc.Observer.
-func (m *Metrics) FirstByte(cluster string, took time.Duration, s trace.SpanContext) {
-	m.exchange.firstByte.Record(exemplar(s), took.Seconds(), m.clusters.get(values{cluster}).record...)
+func (m *Metrics) FirstByte(ctx context.Context, cluster string, took time.Duration) {
+	m.exchange.firstByte.Record(ctx, took.Seconds(), m.clusters.get(values{cluster}).record...)
 }
 
 // WouldReject implements extproc.Observer.
@@ -120,12 +120,12 @@ func (m *Metrics) WouldReject(cluster, reason string) {
 	m.wouldReject.get(values{cluster, reason}).count.Add(1)
 }
 
-// exemplar makes a measurement refer to its trace, where that is sampled.
-func exemplar(s trace.SpanContext) context.Context {
-	if !s.IsSampled() {
-		return context.Background()
+// exemplar makes a measurement refer to the trace it belongs to, where that is sampled and ctx has no span of it.
+func exemplar(ctx context.Context, s trace.SpanContext) context.Context {
+	if !s.IsSampled() || trace.SpanContextFromContext(ctx).IsSampled() {
+		return ctx
 	}
-	return trace.ContextWithSpanContext(context.Background(), s)
+	return trace.ContextWithSpanContext(ctx, s)
 }
 
 // Handler serves the metrics in Prometheus's formats; exemplars come with OpenMetrics only.

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -49,10 +50,10 @@ func scrape(t testing.TB, m *Metrics, accept string) string {
 func everything(t testing.TB) *Metrics {
 	t.Helper()
 	m := newMetrics(t)
-	m.Decided(extproc.Decision{Cluster: "chat", Reason: "admitted", Bytes: 1000, Took: 2 * time.Millisecond, ByteWait: time.Millisecond, LaneWait: time.Millisecond, Idled: true})
-	m.Decided(extproc.Decision{Cluster: "chat", Reason: "queue_timeout", Bytes: 500, Took: time.Second})
-	m.Decided(extproc.Decision{Cluster: "chat", Reason: "client_gone", Bytes: 70})
-	m.FirstByte("chat", 300*time.Millisecond, trace.SpanContext{})
+	m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: "admitted", Bytes: 1000, Took: 2 * time.Millisecond, ByteWait: time.Millisecond, LaneWait: time.Millisecond, Idled: true})
+	m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: "queue_timeout", Bytes: 500, Took: time.Second})
+	m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: "client_gone", Bytes: 70})
+	m.FirstByte(context.Background(), "chat", 300*time.Millisecond)
 	m.WouldReject("chat", "payload_too_large")
 	o := m.LeaseObserver()
 	o.Answer("check", "pool", "VALID")
@@ -174,8 +175,8 @@ func TestTenantsAddNoSeries(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t)
 	decide := func(i int) {
-		m.Decided(extproc.Decision{Cluster: "chat", Reason: "queue_timeout", Lane: fmt.Sprintf("lane_%016x", i), Took: time.Second, LaneWait: time.Second})
-		m.Decided(extproc.Decision{Cluster: "chat", Reason: "admitted", Lane: fmt.Sprintf("lane_%016x", i), Took: time.Second, LaneWait: time.Second})
+		m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: "queue_timeout", Lane: fmt.Sprintf("lane_%016x", i), Took: time.Second, LaneWait: time.Second})
+		m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: "admitted", Lane: fmt.Sprintf("lane_%016x", i), Took: time.Second, LaneWait: time.Second})
 	}
 	decide(0)
 	before := series(scrape(t, m, "text/plain"))
@@ -201,9 +202,9 @@ func TestTheHotPathAllocatesNothing(t *testing.T) {
 	refused.Reason = "queue_timeout"
 	o := m.LeaseObserver()
 	step := func() {
-		m.Decided(admitted)
-		m.Decided(refused)
-		m.FirstByte("chat", time.Second, trace.SpanContext{})
+		m.Decided(context.Background(), admitted)
+		m.Decided(context.Background(), refused)
+		m.FirstByte(context.Background(), "chat", time.Second)
 		m.WouldReject("chat", "queue_timeout")
 		o.Answer("check", "pool", "VALID")
 		o.Call("check", time.Millisecond, nil)
@@ -220,11 +221,11 @@ func TestExemplarsNameTheTrace(t *testing.T) {
 	id := trace.TraceID{0xab, 1}
 	config := trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled}
 	d := extproc.Decision{Cluster: "chat", Reason: "admitted", Took: time.Second, LaneWait: time.Second, ByteWait: time.Second, Trace: trace.NewSpanContext(config)}
-	m.Decided(d)
-	m.FirstByte("chat", time.Second, d.Trace)
+	m.Decided(context.Background(), d)
+	m.FirstByte(trace.ContextWithSpanContext(context.Background(), d.Trace), "chat", time.Second)
 	config.TraceID, config.TraceFlags = trace.TraceID{0xcd, 1}, 0
 	d.Trace = trace.NewSpanContext(config)
-	m.Decided(d)
+	m.Decided(context.Background(), d)
 	got := scrape(t, m, "application/openmetrics-text; version=1.0.0")
 	for _, name := range []string{"headgate_decision_duration", "headgate_lane_wait_duration", "headgate_byte_wait_duration", "headgate_first_byte_duration"} {
 		if !regexp.MustCompile(name + `_seconds_bucket.* # \{.*trace_id="` + id.String()).MatchString(got) {
@@ -244,9 +245,9 @@ func TestRefusalsAreTheLastOnesNewestFirst(t *testing.T) {
 	}
 	parent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{7}, SpanID: trace.SpanID{8}})
 	for i := range recentRefusals + 3 {
-		m.Decided(extproc.Decision{Cluster: "chat", Reason: "queue_timeout", Bytes: int64(i), Waited: 2 * time.Second, Trace: parent})
+		m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: "queue_timeout", Bytes: int64(i), Waited: 2 * time.Second, Trace: parent})
 	}
-	m.Decided(extproc.Decision{Cluster: "chat", Reason: "client_gone"})
+	m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: "client_gone"})
 	got := m.Refusals()
 	if len(got) != recentRefusals || got[0].Bytes != recentRefusals+2 || got[recentRefusals-1].Bytes != 3 {
 		t.Errorf("%d refusals from %d to %d, want %d from %d to 3", len(got), got[0].Bytes, got[len(got)-1].Bytes, recentRefusals, recentRefusals+2)
@@ -263,7 +264,7 @@ func TestConcurrentUse(t *testing.T) {
 	for g := range 4 {
 		work.Go(func() {
 			for i := range 200 {
-				m.Decided(extproc.Decision{Cluster: fmt.Sprint("c", i%20), Reason: fmt.Sprint("r", g), Took: time.Millisecond})
+				m.Decided(context.Background(), extproc.Decision{Cluster: fmt.Sprint("c", i%20), Reason: fmt.Sprint("r", g), Took: time.Millisecond})
 				m.LeaseObserver().Answer("check", fmt.Sprint("p", i%5), "VALID")
 			}
 		})
@@ -283,7 +284,7 @@ func BenchmarkDecided(b *testing.B) {
 	d := extproc.Decision{Cluster: "chat", Reason: "admitted", Bytes: 1000, Took: time.Millisecond}
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Decided(d)
+		m.Decided(context.Background(), d)
 	}
 }
 

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -36,9 +37,9 @@ func crowd(t testing.TB, clusters int) *Metrics {
 			lanes.Controller(cluster).Acquire(&permits[l], adaptive.Request{Lane: fmt.Sprintf("lane_%016x", l), Cost: 8})
 		}
 		for _, reason := range []string{"admitted", "client_gone", "queue_timeout", "admission_queue_full", "admission_deadline"} {
-			m.Decided(extproc.Decision{Cluster: cluster, Reason: reason, Took: time.Millisecond, LaneWait: time.Millisecond})
+			m.Decided(context.Background(), extproc.Decision{Cluster: cluster, Reason: reason, Took: time.Millisecond, LaneWait: time.Millisecond})
 		}
-		m.FirstByte(cluster, time.Second, extproc.Decision{}.Trace)
+		m.FirstByte(context.Background(), cluster, time.Second)
 	}
 	m.Observe(Sources{Lanes: lanes.Totals})
 	return m

@@ -1,12 +1,11 @@
 package manifests
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"testing"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
@@ -25,9 +24,9 @@ func measured(t *testing.T) http.Handler {
 	}
 	t.Cleanup(func() { _ = m.Shutdown(t.Context()) })
 	for _, reason := range []string{"admitted", "body_exceeds_budget", "client_gone"} {
-		m.Decided(extproc.Decision{Cluster: "chat", Reason: reason, Bytes: 1, Took: 1, ByteWait: 1, LaneWait: 1, Idled: true})
+		m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: reason, Bytes: 1, Took: 1, ByteWait: 1, LaneWait: 1, Idled: true})
 	}
-	m.FirstByte("chat", time.Millisecond, trace.SpanContext{})
+	m.FirstByte(context.Background(), "chat", time.Millisecond)
 	m.WouldReject("chat", "payload_too_large")
 	leases := m.LeaseObserver()
 	leases.Answer("check", "pool", "VALID")

@@ -135,7 +135,7 @@ func (r *rig) load(ctx context.Context, worker int) {
 			binary.BigEndian.PutUint64(id[8:], rand.Uint64())
 			d.Trace = trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{2}})
 		}
-		r.metrics.Decided(d)
+		r.metrics.Decided(context.Background(), d)
 		permit.Forwarded()
 		pause(ctx, time.Duration(20+rand.IntN(60))*time.Millisecond)
 		permit.FirstByte()

@@ -40,7 +40,7 @@ type arm struct {
 	envoy       *stack.Envoy  // nil when nothing is measured through it
 	settle      time.Duration // what the server needs to finish what the last answers left to do
 	scraped     bool          // its metrics are read while it is measured
-	spans       *atomic.Int64 // that were exported by this and other arms; nil when it exports none
+	spans       *atomic.Int64 // that were exported; nil when it exports none
 }
 
 // settle is enough for what ends an exchange.
@@ -49,10 +49,10 @@ const settle = 30 * time.Millisecond
 // bench holds what runs during the measurements.
 type bench struct {
 	options
-	dir       string
-	upstream  *load.Upstream
-	collector *collector // of spans; nil when nothing exports any
-	arms      []*arm     // the one that ratios are to first
+	dir        string
+	upstream   *load.Upstream
+	collectors []*collector // of spans
+	arms       []*arm       // the one that ratios are to first
 }
 
 // start builds and starts every server, and an Envoy for each.
@@ -194,7 +194,7 @@ func (b *bench) stop() {
 	if b.upstream != nil {
 		b.upstream.Close()
 	}
-	if b.collector != nil {
-		b.collector.server.Close()
+	for _, c := range b.collectors {
+		c.server.Close()
 	}
 }

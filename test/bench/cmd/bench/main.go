@@ -3,7 +3,7 @@
 // allocations. Both run side by side, in rounds that take turns, so that what disturbs the machine disturbs both.
 //
 // It prints one table and writes build/bench.json. With -telemetry it compares Headgate that is traced and scraped with
-// Headgate that is not.
+// Headgate that is not, all of them under load at the same time: the differences are too small for turns.
 package main
 
 import (

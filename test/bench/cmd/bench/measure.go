@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/test/bench/direct"
@@ -32,17 +34,16 @@ func (b *bench) measure(ctx context.Context, mode string) ([]row, error) {
 		samples := make([][]figures, len(b.arms))
 		for round := range b.rounds + 1 {
 			fmt.Fprintf(os.Stderr, "\r%s %s: round %d of %d   ", mode, shape.Name, round, b.rounds)
-			for turn := range b.arms {
-				i := (turn + round) % len(b.arms) // nobody is always first
-				duration := b.duration
-				if round == 0 {
-					duration = warmUp
-				}
-				f, err := b.arms[i].run(ctx, mode, shape, b.connections, duration)
-				if err != nil {
-					return nil, fmt.Errorf("%s, %s: %w\n%s", b.arms[i].name, mode, err, b.arms[i].server.Tail())
-				}
-				if round > 0 {
+			duration := b.duration
+			if round == 0 {
+				duration = warmUp
+			}
+			measured, err := b.round(ctx, round, mode, shape, duration)
+			if err != nil {
+				return nil, err
+			}
+			if round > 0 {
+				for i, f := range measured {
 					samples[i] = append(samples[i], f)
 				}
 			}
@@ -53,6 +54,27 @@ func (b *bench) measure(ctx context.Context, mode string) ([]row, error) {
 	}
 	fmt.Fprintln(os.Stderr)
 	return rows, nil
+}
+
+// round measures every server once: one after the other, or all at the same time.
+func (b *bench) round(ctx context.Context, n int, mode string, shape load.Shape, duration time.Duration) ([]figures, error) {
+	measured, failures := make([]figures, len(b.arms)), make([]error, len(b.arms))
+	var all sync.WaitGroup
+	for turn := range b.arms {
+		i := (turn + n) % len(b.arms) // nobody is always first
+		all.Go(func() {
+			a := b.arms[i]
+			var err error
+			if measured[i], err = a.run(ctx, mode, shape, b.connections, duration); err != nil {
+				failures[i] = fmt.Errorf("%s, %s: %w\n%s", a.name, mode, err, a.server.Tail())
+			}
+		})
+		if !b.telemetry {
+			all.Wait()
+		}
+	}
+	all.Wait()
+	return measured, errors.Join(failures...)
 }
 
 // run measures one server for one duration.

@@ -35,9 +35,9 @@ const scrapeEvery = time.Second
 
 // exportEvery is how soon spans are exported, so that those of one round are exported, and paid for, in that round. The
 // default is 5 s; much sooner would measure exports that nobody makes.
-const exportEvery = 500 * time.Millisecond
+const exportEvery = time.Second
 
-// startTelemetry starts a sidecar for each way to observe it, and somebody to send the spans to.
+// startTelemetry starts a sidecar for each way to observe it, each with somebody of its own to send spans to.
 func (b *bench) startTelemetry(ctx context.Context) error {
 	if b.binary == "" {
 		binary, err := b.build(ctx, b.repository, "./cmd/extproc")
@@ -46,17 +46,18 @@ func (b *bench) startTelemetry(ctx context.Context) error {
 		}
 		b.binary = binary
 	}
-	collector, err := newCollector()
-	if err != nil {
-		return err
-	}
-	b.collector = collector
+	var err error
 	if b.upstream, err = load.NewUpstream(); err != nil {
 		return err
 	}
 	for _, t := range telemetryArms {
 		environ := withoutTelemetry(os.Environ())
+		var collector *collector
 		if t.on {
+			if collector, err = newCollector(); err != nil {
+				return err
+			}
+			b.collectors = append(b.collectors, collector)
 			environ = append(environ, "OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector.addr, "OTEL_METRICS_EXPORTER=none",
 				"OTEL_TRACES_SAMPLER="+t.sample, fmt.Sprintf("OTEL_BSP_SCHEDULE_DELAY=%d", exportEvery.Milliseconds()))
 		}

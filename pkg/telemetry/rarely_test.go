@@ -1,0 +1,54 @@
+package telemetry
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counting is a collector of one metric: how often it was asked.
+type counting struct {
+	desc  *prometheus.Desc
+	asked float64
+}
+
+func (c *counting) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
+
+func (c *counting) Collect(to chan<- prometheus.Metric) {
+	c.asked++
+	to <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, c.asked)
+}
+
+func TestTheProcessIsReadOnceInFiveSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		// given a collector behind scrapes that come each second, several at a time
+		c := &counting{desc: prometheus.NewDesc("asked_total", "How often.", nil, nil)}
+		registry := prometheus.NewPedanticRegistry()
+		if err := registry.Register(&rarely{Collector: c}); err != nil {
+			t.Fatal(err)
+		}
+		for second := range 12 {
+			var scrapes sync.WaitGroup
+			for range 3 {
+				scrapes.Go(func() {
+					families, err := registry.Gather()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					// then each sees the metric, as it was at the last multiple of five seconds
+					got, want := families[0].GetMetric()[0].GetCounter().GetValue(), float64(second/5+1)
+					if len(families) != 1 || got != want {
+						t.Errorf("after %d s: %d metrics, the first %v, want one that is %v", second, len(families), got, want)
+					}
+				})
+			}
+			scrapes.Wait()
+			time.Sleep(time.Second)
+		}
+	})
+}
