@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -160,7 +161,7 @@ func (x *exchange) admit() {
 	d := x.decision("admitted")
 	x.clock.decided = d.Took
 	x.tracing.decided(d, nil)
-	x.server.observe.Decided(x.tracing.measured(x.ctx), d)
+	x.server.observe.Decided(x.measured(), d)
 }
 
 // nothingGoverns reports whether the exchange can go on without us.
@@ -280,7 +281,7 @@ func (x *exchange) respond(m *wire.Message) {
 	x.permit.firstByte(code)
 	x.tracing.firstByte(code)
 	if x.decided {
-		x.server.observe.FirstByte(x.tracing.measured(x.ctx), x.facts.cluster, time.Since(x.clock.began)-x.clock.decided)
+		x.server.observe.FirstByte(x.measured(), x.facts.cluster, time.Since(x.clock.began)-x.clock.decided)
 	}
 	x.lease.answered(x, m, code)
 	if x.policy.config.Bytes.ReleaseAt == budget.ReleaseAtResponseStart {
@@ -304,7 +305,7 @@ func (x *exchange) conclude(end exit) error {
 		d := x.decision(end.verdict.Reason)
 		d.Trace = x.spanContext()
 		x.tracing.decided(d, end.verdict)
-		x.server.refused(x.tracing.measured(x.ctx), d)
+		x.server.refused(trace.ContextWithSpanContext(x.measured(), d.Trace), d)
 		frame, err := end.verdict.frame(x.facts.grpc)
 		if err != nil {
 			return status.Errorf(codes.Internal, "refusal: %v", err)
@@ -316,7 +317,7 @@ func (x *exchange) conclude(end exit) error {
 		if !x.decided {
 			d := x.decision("client_gone")
 			x.tracing.decided(d, nil)
-			x.server.observe.Decided(x.tracing.measured(x.ctx), d)
+			x.server.observe.Decided(x.measured(), d)
 		}
 		return normalEnd(end.err)
 	}
@@ -373,6 +374,6 @@ func (x *exchange) decision(reason string) Decision {
 	return Decision{
 		Cluster: x.facts.cluster, Reason: reason, Lane: x.laneName(), Bytes: max(x.body.seen, x.body.declared, 0),
 		Cost: x.permit.cost, Waited: lane + bytes, LaneWait: lane, ByteWait: bytes,
-		Took: time.Since(x.clock.began), Idled: x.idled, Trace: x.tracing.context(),
+		Took: time.Since(x.clock.began), Idled: x.idled,
 	}
 }

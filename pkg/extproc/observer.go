@@ -22,11 +22,11 @@ type Decision struct {
 	LaneWait time.Duration     // for capacity
 	Took     time.Duration     // since the headers came
 	Idled    bool              // decided because the upload paused
-	Trace    trace.SpanContext // of the exchange where it is sampled; a refusal has that of its parent otherwise
+	Trace    trace.SpanContext // of a refusal: its own where it is sampled, its parent's otherwise
 }
 
 // Observer takes note of what happens to exchanges. Its methods are on the hot path: they must not block. The contexts are
-// for exemplars: they hold the exchange's span where it has one, and are never cancelled otherwise.
+// for exemplars: they hold the span of the exchange, or what a refusal has as its trace.
 type Observer interface {
 	Decided(context.Context, Decision)
 	FirstByte(ctx context.Context, cluster string, took time.Duration) // response headers, took since the decision

@@ -15,6 +15,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -48,12 +49,16 @@ type ledger struct {
 	decisions   map[string]int
 	wouldReject map[string]int
 	idled       int
+	traces      map[string]trace.TraceID // of exemplars, by reason
 }
 
-func (l *ledger) Decided(_ context.Context, d Decision) {
+func (l *ledger) Decided(ctx context.Context, d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.decisions[d.Reason]++
+	if s := trace.SpanContextFromContext(ctx); s.IsSampled() {
+		l.traces[d.Reason] = s.TraceID()
+	}
 	if d.Idled {
 		l.idled++
 	}
@@ -65,6 +70,16 @@ func (l *ledger) WouldReject(_, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wouldReject[reason]++
+}
+
+// trace is that of the last measurement with a reason, empty for none.
+func (l *ledger) trace(reason string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id := l.traces[reason]; id.IsValid() {
+		return id.String()
+	}
+	return ""
 }
 
 func (l *ledger) count(reason string) int {
@@ -86,7 +101,7 @@ func newRig(t *testing.T, edit func(*config.Config)) *rig {
 		edit(c)
 	}
 	before := runtime.NumGoroutine()
-	r := &rig{t: t, config: c, seen: &ledger{decisions: map[string]int{}, wouldReject: map[string]int{}}}
+	r := &rig{t: t, config: c, seen: &ledger{traces: map[string]trace.TraceID{}, decisions: map[string]int{}, wouldReject: map[string]int{}}}
 	r.pressure.Store(&budget.Pressure{Healthy: true})
 	pressure := func() budget.Pressure { return *r.pressure.Load() }
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -111,6 +111,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 // What the gRPC server may receive and hold.
 const (
 	minReceive       = 128 << 20       // one chunk can be Envoy's whole connection buffer
+	streamWorkers    = 64              // goroutines kept for exchanges, whose stacks have grown already; more are begun as needed
 	streamWindow     = 256 << 10       // per stream; bounds what a slow exchange keeps in memory
 	connectionWindow = 1 << 30         // never the limit: where Envoy's connection runs out of window, it lets some streams starve
 	pingInterval     = 5 * time.Second // Envoy's keepalive may be as frequent
@@ -123,6 +124,7 @@ func ServerOptions(c *config.Config) []grpc.ServerOption {
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.MaxRecvMsgSize(int(min(receive, math.MaxInt32))),
 		grpc.MaxConcurrentStreams(math.MaxUint32), // one stream per HTTP exchange: Envoy's circuit breakers bound it
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connectionWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingInterval, PermitWithoutStream: true}),

@@ -53,13 +53,12 @@ func (t *tracing) context() (s trace.SpanContext) {
 	return s
 }
 
-// measured is the context for measurements of an exchange in ctx: it, where it has the span. Without one there is nothing to
-// look for in it.
-func (t *tracing) measured(ctx context.Context) context.Context {
-	if t.span == nil {
+// measured is the context for measurements: without a span there is nothing to look for in the exchange's own.
+func (x *exchange) measured() context.Context {
+	if x.tracing.span == nil {
 		return context.Background()
 	}
-	return ctx
+	return x.ctx
 }
 
 // startSpan begins the span where the exchange is sampled. What the exchange asks of others from then on is below it.

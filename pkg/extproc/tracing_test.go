@@ -151,6 +151,38 @@ func TestTheSpanOfAClientThatLeft(t *testing.T) {
 	}
 }
 
+// TestExemplarsAreOfTheTraceOfTheExchange, or, of a refusal that has no span, of its parent's.
+func TestExemplarsAreOfTheTraceOfTheExchange(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		traced            bool
+		admitted, refused string // traces that measurements are of
+	}{
+		{"sampled", true, strings.Repeat("1", 32), strings.Repeat("1", 32)},
+		{"traced by others alone", false, "", strings.Repeat("1", 32)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, nil)
+			if c.traced {
+				traced(t, r)
+			}
+			s := r.open()
+			s.send(rh(early, true, "traceparent", httpParent), sh("200", true))
+			s.wants("RH", "SH")
+			s.finish()
+			s = r.open()
+			s.send(rh(early, false, "content-length", "2000000", "traceparent", httpParent))
+			s.refused(413, "payload_too_large")
+			r.settled()
+			for reason, want := range map[string]string{"admitted": c.admitted, "payload_too_large": c.refused} {
+				if got := r.seen.trace(reason); got != want {
+					t.Errorf("%s: the measurement is of trace %q, want %q", reason, got, want)
+				}
+			}
+		})
+	}
+}
+
 func eventNames(s sdktrace.ReadOnlySpan) []string {
 	var names []string
 	for _, e := range s.Events() {

@@ -12,34 +12,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// plain reports whether appendSpan can encode all of a span: it has no links, no list among its attributes and a scope
-// without attributes.
-func plain(s sdktrace.ReadOnlySpan) bool {
-	if made := s.InstrumentationScope(); len(s.Links()) > 0 || s.DroppedLinks() > 0 || made.Attributes.Len() > 0 {
-		return false
+// appendSpan appends a plain span, one that has no links and no list among its attributes, as a field of ScopeSpans
+// (opentelemetry/proto/trace/v1/trace.proto, OTLP 1.11). The numbers are those of the fields there. Of one that is not plain
+// it appends nothing.
+func appendSpan(b []byte, s sdktrace.ReadOnlySpan) (with []byte, plain bool) {
+	if len(s.Links()) > 0 || s.DroppedLinks() > 0 {
+		return b, false
 	}
-	for _, e := range s.Events() {
-		if !scalars(e.Attributes) {
-			return false
-		}
-	}
-	return scalars(s.Attributes())
-}
-
-func scalars(attributes []attribute.KeyValue) bool {
-	for _, a := range attributes {
-		switch a.Value.Type() {
-		case attribute.BOOL, attribute.INT64, attribute.FLOAT64, attribute.STRING:
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-// appendSpan appends a plain span as a field of ScopeSpans (opentelemetry/proto/trace/v1/trace.proto, OTLP 1.11). The
-// numbers are those of the fields there.
-func appendSpan(b []byte, s sdktrace.ReadOnlySpan) []byte {
+	without := b
 	b, start := open(b, 2) // spans
 	self, parent := s.SpanContext(), s.Parent()
 	id, span := self.TraceID(), self.SpanID()
@@ -53,15 +33,19 @@ func appendSpan(b []byte, s sdktrace.ReadOnlySpan) []byte {
 	b = appendVarint(b, 6, uint64(s.SpanKind())) // OTLP numbers kinds as the API does
 	b = appendTime(b, 7, s.StartTime())
 	b = appendTime(b, 8, s.EndTime())
-	b = appendAttributes(b, 9, s.Attributes())
+	if b, plain = appendAttributes(b, 9, s.Attributes()); !plain {
+		return without, false
+	}
 	b = appendVarint(b, 10, uint64(max(s.DroppedAttributes(), 0)))
 	for _, e := range s.Events() {
-		b = appendEvent(b, e)
+		if b, plain = appendEvent(b, e); !plain {
+			return without, false
+		}
 	}
 	b = appendVarint(b, 12, uint64(max(s.DroppedEvents(), 0)))
 	b = appendStatus(b, s.Status())
 	b = protowire.AppendFixed32(protowire.AppendTag(b, 16, protowire.Fixed32Type), spanFlags(self, parent))
-	return shut(b, start)
+	return shut(b, start), true
 }
 
 // spanFlags are the trace flags of the span, and whether its parent is in another process.
@@ -74,13 +58,13 @@ func spanFlags(self, parent trace.SpanContext) uint32 {
 	return flags
 }
 
-func appendEvent(b []byte, e sdktrace.Event) []byte {
+func appendEvent(b []byte, e sdktrace.Event) (with []byte, plain bool) {
 	b, start := open(b, 11)
 	b = appendTime(b, 1, e.Time)
 	b = appendString(b, 2, e.Name)
-	b = appendAttributes(b, 3, e.Attributes)
+	b, plain = appendAttributes(b, 3, e.Attributes)
 	b = appendVarint(b, 4, uint64(max(e.DroppedAttributeCount, 0)))
-	return shut(b, start)
+	return shut(b, start), plain
 }
 
 // appendStatus appends the status, which is there even if unset. OTLP numbers ok and error the other way round.
@@ -97,7 +81,8 @@ func appendStatus(b []byte, s sdktrace.Status) []byte {
 	return shut(b, start)
 }
 
-func appendAttributes(b []byte, field protowire.Number, attributes []attribute.KeyValue) []byte {
+// appendAttributes stops at an attribute that is not plain.
+func appendAttributes(b []byte, field protowire.Number, attributes []attribute.KeyValue) (with []byte, plain bool) {
 	for _, a := range attributes {
 		var start, value int
 		b, start = open(b, field)
@@ -112,10 +97,12 @@ func appendAttributes(b []byte, field protowire.Number, attributes []attribute.K
 			b = protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), uint64(a.Value.AsInt64()))
 		case attribute.FLOAT64:
 			b = protowire.AppendFixed64(protowire.AppendTag(b, 4, protowire.Fixed64Type), math.Float64bits(a.Value.AsFloat64()))
+		default:
+			return b, false
 		}
 		b = shut(shut(b, value), start)
 	}
-	return b
+	return b, true
 }
 
 // The functions below append one field; as proto3 has it, zero is left out.

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headgate/headgate/pkg/extproc"
 )
@@ -91,7 +90,6 @@ func (m *Metrics) Decided(ctx context.Context, d extproc.Decision) {
 	if d.Idled {
 		cluster.count.Add(1)
 	}
-	ctx = exemplar(ctx, d.Trace)
 	m.exchange.decisionTime.Record(ctx, d.Took.Seconds(), cluster.record...)
 	if d.ByteWait > 0 {
 		m.exchange.byteWait.Record(ctx, d.ByteWait.Seconds(), cluster.record...)
@@ -118,14 +116,6 @@ func (m *Metrics) FirstByte(ctx context.Context, cluster string, took time.Durat
 // WouldReject implements extproc.Observer.
 func (m *Metrics) WouldReject(cluster, reason string) {
 	m.wouldReject.get(values{cluster, reason}).count.Add(1)
-}
-
-// exemplar makes a measurement refer to the trace it belongs to, where that is sampled and ctx has no span of it.
-func exemplar(ctx context.Context, s trace.SpanContext) context.Context {
-	if !s.IsSampled() || trace.SpanContextFromContext(ctx).IsSampled() {
-		return ctx
-	}
-	return trace.ContextWithSpanContext(ctx, s)
 }
 
 // Handler serves the metrics in Prometheus's formats; exemplars come with OpenMetrics only.

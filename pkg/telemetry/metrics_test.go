@@ -220,20 +220,22 @@ func TestExemplarsNameTheTrace(t *testing.T) {
 	m := newMetrics(t)
 	id := trace.TraceID{0xab, 1}
 	config := trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled}
-	d := extproc.Decision{Cluster: "chat", Reason: "admitted", Took: time.Second, LaneWait: time.Second, ByteWait: time.Second, Trace: trace.NewSpanContext(config)}
-	m.Decided(context.Background(), d)
-	m.FirstByte(trace.ContextWithSpanContext(context.Background(), d.Trace), "chat", time.Second)
+	in := func() context.Context {
+		return trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(config))
+	}
+	d := extproc.Decision{Cluster: "chat", Reason: "admitted", Took: time.Second, LaneWait: time.Second, ByteWait: time.Second}
+	m.Decided(in(), d)
+	m.FirstByte(in(), "chat", time.Second)
 	config.TraceID, config.TraceFlags = trace.TraceID{0xcd, 1}, 0
-	d.Trace = trace.NewSpanContext(config)
-	m.Decided(context.Background(), d)
+	m.Decided(in(), d)
 	got := scrape(t, m, "application/openmetrics-text; version=1.0.0")
 	for _, name := range []string{"headgate_decision_duration", "headgate_lane_wait_duration", "headgate_byte_wait_duration", "headgate_first_byte_duration"} {
 		if !regexp.MustCompile(name + `_seconds_bucket.* # \{.*trace_id="` + id.String()).MatchString(got) {
 			t.Errorf("%s has no exemplar of trace %s", name, id)
 		}
 	}
-	if strings.Contains(got, d.Trace.TraceID().String()) {
-		t.Errorf("an exemplar of the unsampled trace %s", d.Trace.TraceID())
+	if strings.Contains(got, config.TraceID.String()) {
+		t.Errorf("an exemplar of the unsampled trace %s", config.TraceID)
 	}
 }
 

@@ -60,19 +60,26 @@ func newOTLPExporter(ctx context.Context, client otlptrace.Client) (*otlpExporte
 func (e *otlpExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	defer e.forget()
 	for _, s := range spans {
-		if !plain(s) {
+		if !e.encode(s) {
 			e.shown = append(e.shown, s)
-			continue
 		}
-		batch := e.client.batch(scopeOf(s))
-		if batch.shown {
-			batch.encoded = appendSpan(batch.encoded, s)
-			continue
-		}
-		batch.shown = true
-		e.shown = append(e.shown, s)
 	}
 	return e.Exporter.ExportSpans(ctx, e.shown)
+}
+
+// encode adds a span to what the library sends. It is false for the first of a scope and for one that is not plain.
+func (e *otlpExporter) encode(s sdktrace.ReadOnlySpan) (encoded bool) {
+	made := s.InstrumentationScope()
+	if made.Attributes.Len() > 0 {
+		return false
+	}
+	batch := e.client.batch(scopeKey{made.Name, made.Version, made.SchemaURL})
+	if !batch.shown {
+		batch.shown = true
+		return false
+	}
+	batch.encoded, encoded = appendSpan(batch.encoded, s)
+	return encoded
 }
 
 // forget drops the spans and keeps the buffers.
@@ -95,13 +102,8 @@ type scopeKey struct{ name, version, schema string }
 
 // scopeBatch is the spans of one scope in one export.
 type scopeBatch struct {
-	shown   bool   // the library has a plain one
+	shown   bool   // the library has one
 	encoded []byte // the others: fields of ScopeSpans
-}
-
-func scopeOf(s sdktrace.ReadOnlySpan) scopeKey {
-	made := s.InstrumentationScope()
-	return scopeKey{made.Name, made.Version, made.SchemaURL}
 }
 
 func (c *otlpClient) batch(of scopeKey) *scopeBatch {
