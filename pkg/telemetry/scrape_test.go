@@ -45,17 +45,17 @@ func crowd(t testing.TB, clusters int) *Metrics {
 	return m
 }
 
-// quickest is the best of some scrapes. It takes the processor's time, of all threads together: what a machine that is
-// busy with other tests adds to the time by the clock is none of the scrape's.
+// quickest is the best of some scrapes, by the clock or by the processor's time of all threads together, whichever is less: a
+// machine that is busy with other tests adds to the one, and parts that run at the same time to the other.
 func quickest(t testing.TB, m *Metrics) (best time.Duration, size int) {
 	t.Helper()
 	best = time.Hour
 	for range 8 {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
 		w := httptest.NewRecorder()
-		began := processorTime(t)
+		began, worked := time.Now(), processorTime(t)
 		m.Handler().ServeHTTP(w, r)
-		best, size = min(best, processorTime(t)-began), w.Body.Len()
+		best, size = min(best, time.Since(began), processorTime(t)-worked), w.Body.Len()
 	}
 	return best, size
 }
