@@ -89,19 +89,23 @@ const (
 	maxRetryAfterLease = 3600 * time.Second
 )
 
+// rowOf is the verdict table by reason. It is made once: under overload refusals are most of the work.
+var rowOf = func() map[string]Row {
+	rows := make(map[string]Row)
+	for _, row := range Verdicts() {
+		rows[row.Reason] = row
+	}
+	return rows
+}()
+
 // newVerdict finds the row of a reason. An unknown reason becomes admission_unavailable, so that a fault in a gate
 // still is a refusal.
 func newVerdict(reason string, hint time.Duration) *Verdict {
-	var fallback Row
-	for _, row := range Verdicts() {
-		if row.Reason == reason {
-			return &Verdict{Row: row, RetryAfter: row.retryAfter(hint)}
-		}
-		if row.Reason == "admission_unavailable" {
-			fallback = row
-		}
+	row, known := rowOf[reason]
+	if !known {
+		row = rowOf["admission_unavailable"]
 	}
-	return &Verdict{Row: fallback, RetryAfter: fallback.Retry}
+	return &Verdict{Row: row, RetryAfter: row.retryAfter(hint)}
 }
 
 func (r Row) retryAfter(hint time.Duration) time.Duration {

@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -9,8 +11,8 @@ import (
 )
 
 const (
-	burstSize   = 64                     // spans passed on together, well below the queue of 2048
-	burstLinger = 100 * time.Millisecond // what a span waits for others at most
+	burstSize   = 512                    // spans passed on together at most: a batch as it is exported, a quarter of the queue
+	burstLinger = 500 * time.Millisecond // what a span waits for others at most; exports come every 5 s unless batches are full
 )
 
 // bursts passes spans on to the SDK's batch processor many at a time. That one has a goroutine that puts spans into
@@ -19,15 +21,24 @@ type bursts struct {
 	next sdktrace.SpanProcessor
 
 	mu    sync.Mutex
-	spans []sdktrace.ReadOnlySpan // never more than burstSize
+	spans []sdktrace.ReadOnlySpan // never more than its capacity
 	timer *time.Timer             // runs while there are some
 }
 
-func newBursts(next sdktrace.SpanProcessor) *bursts {
-	b := &bursts{next: next, spans: make([]sdktrace.ReadOnlySpan, 0, burstSize)}
+func newBursts(next sdktrace.SpanProcessor, size int) *bursts {
+	b := &bursts{next: next, spans: make([]sdktrace.ReadOnlySpan, 0, size)}
 	b.timer = time.AfterFunc(burstLinger, b.pass)
 	b.timer.Stop()
 	return b
+}
+
+// burstFor is how many spans the queue that the environment asks for takes at once without dropping any.
+func burstFor(queue string) int {
+	n, err := strconv.Atoi(strings.TrimSpace(queue))
+	if err != nil || n <= 0 {
+		return burstSize // the batch processor falls back to its default, too
+	}
+	return min(max(n/4, 1), burstSize)
 }
 
 // OnStart implements sdktrace.SpanProcessor; batches are made of ended spans alone.
@@ -41,7 +52,7 @@ func (b *bursts) OnEnd(s sdktrace.ReadOnlySpan) {
 	switch len(b.spans) {
 	case 1:
 		b.timer.Reset(burstLinger)
-	case burstSize:
+	case cap(b.spans):
 		b.timer.Stop()
 		b.passLocked()
 	}

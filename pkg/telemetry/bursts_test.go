@@ -15,7 +15,7 @@ import (
 // burstTracing records what reaches the processor behind the bursts.
 func burstTracing() (*Tracing, *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
-	return newTracing(sampler{true, 1}, sdktrace.WithSpanProcessor(newBursts(spans))), spans
+	return newTracing(sampler{true, 1}, sdktrace.WithSpanProcessor(newBursts(spans, burstSize))), spans
 }
 
 func endSpans(t *Tracing, n int) {
@@ -60,11 +60,20 @@ func TestSpansGoOnInBursts(t *testing.T) {
 	})
 }
 
+func TestBurstsFitTheQueue(t *testing.T) {
+	t.Parallel()
+	for queue, want := range map[string]int{"": 512, "2048": 512, "100000": 512, " 400 ": 100, "3": 1, "1": 1, "0": 512, "-5": 512, "many": 512} {
+		if got := burstFor(queue); got != want {
+			t.Errorf("a queue of %q: bursts of %d, want %d", queue, got, want)
+		}
+	}
+}
+
 // TestBurstsLoseNothing: many exchanges end at once.
 func TestBurstsLoseNothing(t *testing.T) {
 	t.Parallel()
 	tracing, spans := burstTracing()
-	const exchanges, each = 20, 501
+	const exchanges, each = 20, 1501
 	var all sync.WaitGroup
 	for range exchanges {
 		all.Go(func() { endSpans(tracing, each) })

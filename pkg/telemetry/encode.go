@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -120,7 +121,10 @@ func appendString(b []byte, field protowire.Number, v string) []byte {
 
 // appendText also appends an empty text. Text that is not UTF-8 would have the whole batch refused.
 func appendText(b []byte, field protowire.Number, v string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), strings.ToValidUTF8(v, "\uFFFD"))
+	if !utf8.ValidString(v) {
+		v = strings.ToValidUTF8(v, "\uFFFD")
+	}
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), v)
 }
 
 func appendVarint(b []byte, field protowire.Number, v uint64) []byte {
@@ -138,19 +142,22 @@ func appendTime(b []byte, field protowire.Number, at time.Time) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(b, field, protowire.Fixed64Type), uint64(nanos))
 }
 
-// open begins a message whose length is not known yet; shut puts it in front of what follows start.
+// open begins a message whose length is not known yet; shut puts it in front of what follows start. There is room for one
+// byte, which is enough for most.
 func open(b []byte, field protowire.Number) (message []byte, start int) {
-	b = protowire.AppendTag(b, field, protowire.BytesType)
+	b = append(protowire.AppendTag(b, field, protowire.BytesType), 0)
 	return b, len(b)
 }
 
 func shut(b []byte, start int) []byte {
 	n := len(b) - start
-	length := protowire.SizeVarint(uint64(n))
-	for range length {
+	more := protowire.SizeVarint(uint64(n)) - 1
+	for range more {
 		b = append(b, 0)
 	}
-	copy(b[start+length:], b[start:start+n])
-	protowire.AppendVarint(b[:start], uint64(n))
+	if more > 0 {
+		copy(b[start+more:], b[start:start+n])
+	}
+	protowire.AppendVarint(b[:start-1], uint64(n))
 	return b
 }

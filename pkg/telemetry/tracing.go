@@ -60,7 +60,8 @@ func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing
 		return nil, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry was not exported", "error", err) }))
-	return newTracing(s, sdktrace.WithSpanProcessor(newBursts(sdktrace.NewBatchSpanProcessor(exporter))), sdktrace.WithResource(r)), nil
+	batches := newBursts(sdktrace.NewBatchSpanProcessor(exporter), burstFor(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE")))
+	return newTracing(s, sdktrace.WithSpanProcessor(batches), sdktrace.WithResource(r)), nil
 }
 
 // newTracing makes a provider. Which exchanges have a span is decided before it is asked.
