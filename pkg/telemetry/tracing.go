@@ -84,10 +84,12 @@ func (t *Tracing) start(ctx context.Context, parent trace.SpanContext) (context.
 	if !t.sampler.samples(parent) {
 		return ctx, nil
 	}
+	above := context.Background() // the SDK looks for the parent three times, which takes long in the depths of a request's context
 	if parent.IsValid() {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
+		above = trace.ContextWithRemoteSpanContext(above, parent)
 	}
-	return t.tracer.Start(ctx, "envoy.service.ext_proc.v3.ExternalProcessor/Process", t.options...)
+	_, span := t.tracer.Start(above, "envoy.service.ext_proc.v3.ExternalProcessor/Process", t.options...)
+	return trace.ContextWithSpan(ctx, span), span
 }
 
 // Shutdown exports what is left.
