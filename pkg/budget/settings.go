@@ -15,6 +15,7 @@ type Settings struct {
 	Structure       StructureSettings `yaml:"structure" doc:"What makes a byte-light JSON body heavy."`
 	ReleaseAt       ReleaseAt         `yaml:"releaseAt" enum:"responseStart,responseEnd" doc:"When a reservation goes back: at the first response byte or at the end of the exchange."`
 	UploadTimeout   time.Duration     `yaml:"uploadTimeout" min:"1ms" max:"24h" doc:"An incomplete upload without a byte for this long loses its reservation and is refused with 408."`
+	UploadMinRate   Size              `yaml:"uploadMinRate" min:"0" max:"1GiB" doc:"Bytes a second that an incomplete upload has to bring on the mean of an uploadTimeout, lest it be refused alike. 0 lets one byte do; gRPC always does with one."`
 }
 
 // BudgetSettings derive the budget.
@@ -86,6 +87,7 @@ func DefaultSettings() Settings {
 		Structure:     StructureSettings{Messages: 200, Tools: 64, Tokens: 32000},
 		ReleaseAt:     ReleaseAtResponseStart,
 		UploadTimeout: 30 * time.Second,
+		UploadMinRate: 500,
 	}
 }
 

@@ -29,6 +29,7 @@ func (s Settings) Validate() error {
 		atLeast("bytes.structure.hardMaxMessages", s.Structure.HardMaxMessages, 0),
 		oneOf("bytes.releaseAt", s.ReleaseAt, ReleaseAtResponseStart, ReleaseAtResponseEnd),
 		between("bytes.uploadTimeout", s.UploadTimeout, time.Millisecond, day),
+		between("bytes.uploadMinRate", s.UploadMinRate, 0, 1<<30),
 	)
 }
 

@@ -161,6 +161,53 @@ func TestUploadClock(t *testing.T) {
 		}
 		s.refused(408, "upload_timeout")
 	})
+	// 500 B/s are 150 B in the time-out.
+	trickle := func(t *testing.T, s *stream, bytes int, every time.Duration, n int) (sent int) {
+		t.Helper()
+		for sent < n && s.Send(rb(bytesOf(bytes), false)) == nil {
+			sent++
+			time.Sleep(every)
+		}
+		return sent
+	}
+	t.Run("a trickle is no progress", func(t *testing.T) {
+		r := short(nil)
+		s := r.open()
+		s.send(rh(early, false, "content-length", "524288"))
+		began := time.Now()
+		if sent := trickle(t, s, 1, 30*time.Millisecond, 200); sent == 200 {
+			t.Fatalf("not refused after %d bytes in %v, want it after %v", sent, time.Since(began), timeout)
+		}
+		a := s.next()
+		for kind(a) != "immediate" {
+			a = s.next()
+		}
+		if code := a.GetImmediateResponse().GetStatus().GetCode(); code != 408 {
+			t.Errorf("refused with %d, want 408", code)
+		}
+		r.settled()
+	})
+	t.Run("a slow upload on pace goes on", func(t *testing.T) {
+		s := short(nil).open()
+		s.send(rh(early, false, "content-length", "524288"))
+		if sent := trickle(t, s, 1000, 30*time.Millisecond, 30); sent != 30 {
+			t.Errorf("refused after %d of 30 chunks in three time-outs", sent)
+		}
+	})
+	t.Run("a trickle is enough without a least rate", func(t *testing.T) {
+		s := short(func(c *config.Config) { c.Bytes.UploadMinRate = 0 }).open()
+		s.send(rh(early, false, "content-length", "524288"))
+		if sent := trickle(t, s, 1, 30*time.Millisecond, 30); sent != 30 {
+			t.Errorf("refused after %d of 30 bytes in three time-outs", sent)
+		}
+	})
+	t.Run("a gRPC stream may trickle", func(t *testing.T) {
+		s := short(nil).open()
+		s.send(rh(early, false, ":method", "POST", "content-type", "application/grpc", "content-length", "524288"))
+		if sent := trickle(t, s, 1, 30*time.Millisecond, 30); sent != 30 {
+			t.Errorf("refused after %d of 30 bytes in three time-outs", sent)
+		}
+	})
 	t.Run("a buffering Envoy is silent", func(t *testing.T) {
 		r := short(nil)
 		s := r.open()

@@ -12,6 +12,9 @@ import (
 type clock struct {
 	began    time.Time
 	last     time.Time     // when the client last sent something, or could not because of us
+	paced    time.Time     // when it last had sent enough since the last time, or could not because of us
+	fresh    int64         // bytes since paced
+	enough   int64         // bytes that an upload has to bring in its time-out
 	asked    time.Time     // when the wait for bytes began
 	byteWait time.Duration // time spent waiting for bytes so far
 	decided  time.Duration // from began to the admission
@@ -23,11 +26,24 @@ type clock struct {
 
 func (c *clock) start(cfg *config.Config) {
 	c.began = time.Now()
-	c.last, c.decision, c.upload = c.began, cfg.Decision, cfg.Bytes.UploadTimeout
+	c.last, c.paced, c.decision, c.upload = c.began, c.began, cfg.Decision, cfg.Bytes.UploadTimeout
+	c.enough = int64(float64(cfg.Bytes.UploadMinRate) * c.upload.Seconds())
 }
 
-// heard notes that something arrived, or that we were the ones who held it up.
-func (c *clock) heard() { c.last = time.Now() }
+// heard notes that bytes arrived. An upload that trickles is not on pace: it would hold on to what others wait for, at no
+// cost to who sends it.
+func (c *clock) heard(bytes int) {
+	c.last = time.Now()
+	if c.fresh += int64(bytes); c.fresh >= c.enough {
+		c.paced, c.fresh = c.last, 0
+	}
+}
+
+// excused notes that we were the ones who held the upload up.
+func (c *clock) excused() {
+	c.last = time.Now()
+	c.paced, c.fresh = c.last, 0
+}
 
 // waitLeft is how long one more wait may take: what is left of decision.maxWait, which bounds all waits of a decision
 // together, or all of it for the growth of a body that is already being forwarded. Where the headers are withheld, the
@@ -54,8 +70,10 @@ func (x *exchange) dueAt() time.Time {
 			return idle
 		}
 		return most
-	case x.uploads():
+	case x.uploads() && x.facts.grpc: // a stream's messages may be small and rare
 		return x.clock.last.Add(x.clock.upload)
+	case x.uploads():
+		return x.clock.paced.Add(x.clock.upload)
 	}
 	return time.Time{}
 }

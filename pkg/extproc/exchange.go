@@ -155,7 +155,7 @@ func (x *exchange) evidenceIsIn() bool {
 // admit lets Envoy contact the upstream: the withheld answers go out with the next flush.
 func (x *exchange) admit() {
 	x.decided = true
-	x.clock.heard()                                                                    // what the decision took, the upload is not to blame for
+	x.clock.excused()                                                                  // what the decision took, the upload is not to blame for
 	x.body.scans = x.body.scans && x.policy.config.Bytes.Structure.HardMaxMessages > 0 // else nobody asks any more
 	x.permit.forwarded()
 	d := x.decision("admitted")
@@ -195,8 +195,8 @@ func (x *exchange) step() exit {
 		if err := next.end(); err != nil {
 			return exit{kind: gone, err: err}
 		}
-		if next.message.BodyLen() > 0 {
-			x.clock.heard()
+		if n := next.message.BodyLen(); n > 0 {
+			x.clock.heard(n)
 		}
 		return refusedBy(x.take(next.message))
 	case <-cancelled:

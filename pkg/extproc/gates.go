@@ -109,7 +109,7 @@ func (x *exchange) takeBytes() *Verdict {
 	}
 	x.hold = hold
 	x.tracing.bytesEvent("grant", hold.Bytes())
-	x.clock.heard() // the pause was ours, not the upload's
+	x.clock.excused() // the pause was ours, not the upload's
 	if v := x.charge(); v != nil {
 		return v
 	}

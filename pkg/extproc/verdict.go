@@ -49,7 +49,7 @@ func Verdicts() []Row {
 		{"queued_bytes_budget", "too many bytes are waiting already", 503, grpcUnavailable, server, busy, "The service is busy with large requests. Retry later.", 2 * time.Second},
 		{"inflight_bytes_budget", "the byte budget is taken and waiting is turned off", 503, grpcUnavailable, server, busy, "The service is busy with large requests. Retry later.", 2 * time.Second},
 		{"structure_limit", "a structure-heavy body found no capacity", 503, grpcUnavailable, server, busy, "The service is busy with large requests. Retry later.", time.Second},
-		{"upload_timeout", "an incomplete upload sent nothing for bytes.uploadTimeout", 408, grpcDeadlineExceeded, invalid, "upload_timeout", "The request body did not arrive in time.", 0},
+		{"upload_timeout", "an incomplete upload sent nothing, or less than bytes.uploadMinRate, for bytes.uploadTimeout", 408, grpcDeadlineExceeded, invalid, "upload_timeout", "The request body did not arrive in time.", 0},
 		{"admission_queue_full", "the tenant's lane, or the cluster's queue, is full", 503, grpcUnavailable, server, "admission_queue_full", "The upstream is at capacity. Retry later.", time.Second},
 		{"admission_deadline", "no capacity came free within the wait", 503, grpcUnavailable, server, "admission_deadline", "The upstream is at capacity. Retry later.", time.Second},
 		{"admission_lane_evicted", "the tenant's lane was removed while it waited", 503, grpcUnavailable, server, "admission_lane_evicted", "The upstream is at capacity. Retry later.", time.Second},
