@@ -194,15 +194,26 @@ func TestLyingContentLength(t *testing.T) {
 	}
 }
 
-// TestStalledUploadsLoseTheirReservation: who declares much and sends nothing is refused, and others get in.
+// TestStalledUploadsLoseTheirReservation: who declares much and sends nothing, or a byte now and then, is refused, and others
+// get in.
 func TestStalledUploadsLoseTheirReservation(t *testing.T) {
 	t.Parallel()
 	s := start(t, stack.Options{Overlay: "bytes: {uploadTimeout: 2s, budget: {override: 8MiB}, queue: {calmWait: 50ms}}"})
 	var stalled []*rawConn
-	for range 8 {
+	for i := range 8 {
 		c := dialRaw(t, s)
 		c.say(t, "POST /stalled HTTP/1.1\nHost: t\nContent-Length: %d\n\n", mebibyte)
 		stalled = append(stalled, c)
+		if i%2 == 1 {
+			go func() {
+				for {
+					if _, err := c.Write([]byte("x")); err != nil {
+						return // refused, or the test is over
+					}
+					time.Sleep(300 * time.Millisecond)
+				}
+			}()
+		}
 	}
 	eventually(t, "the budget to be full", func() bool { return health(t, s).ChatAdmission.InflightBytes == 8*mebibyte })
 	one := request{path: "/one", body: noise(mebibyte), length: mebibyte}
