@@ -38,7 +38,7 @@ test-page: ## Open the status page in headless Chromium while load runs (needs c
 
 .PHONY: test-manifests
 test-manifests: ## Check the Kubernetes manifests, dashboards and image against the real API types
-	cd test/manifests && $(GO) vet ./... && $(GO) test -timeout 20m ./...
+	cd test/manifests && $(GO) vet ./... && $(GO) test -timeout 40m ./...
 
 .PHONY: sim
 sim: ## Simulate tenants and upstreams in virtual time: one table, and build/sim.json
