@@ -33,7 +33,10 @@ endif
 	cd test/bench && $(GO) vet ./... && $(GO) test ./...
 
 .PHONY: test-page
-test-page: ## Open the status page in headless Chromium while load runs (needs chromium)
+test-page: ## Open the status page in headless Chromium while load runs; on Debian it is installed if missing
+	@test -n "$$CHROMIUM_BIN" || command -v chromium chromium-browser google-chrome >/dev/null || \
+		{ apt-get -q update && apt-get -qy install --no-install-recommends chromium; }
+	$(GO) vet -tags browser ./test/page
 	$(GO) test -tags browser -timeout 10m ./test/page
 
 .PHONY: test-manifests

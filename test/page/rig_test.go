@@ -65,7 +65,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatalf("board: %v", err)
 	}
 	server := httptest.NewServer(admin.Handler(admin.Sources{
-		Ready: func() error { return nil }, Health: r.health, Config: func() ([]byte, error) { return nil, nil }, Metrics: r.metrics.Handler(), Board: board,
+		Ready: func() error { return nil }, Health: r.health, Config: func() ([]byte, error) { return nil, nil }, Metrics: r.metrics.Handler(), Leases: r.leases.ListHandler(), Board: board,
 	}))
 	r.url = server.URL
 	ctx, stop := context.WithCancel(context.Background())
