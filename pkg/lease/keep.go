@@ -10,6 +10,9 @@ import (
 // store's data. The other reasons are TTLExpired and MaxHold.
 const LostStale EndReason = "STALE"
 
+// LostReasons are all reasons that Observer.Lost is told.
+func LostReasons() []EndReason { return []EndReason{LostStale, TTLExpired, MaxHold} }
+
 // keepRetry is the pause after a renewal that the store did not answer.
 const keepRetry = 250 * time.Millisecond
 

@@ -68,7 +68,12 @@ func (m *Metrics) collect(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
+// collectDecisions shows what a single event of matters before the first one: for Prometheus, a counter that begins at 1 has not
+// increased.
 func (m *Metrics) collectDecisions(o metric.Observer) {
+	for v := range m.clusters.all() {
+		m.decisions.get(values{v[0], reasonNeverFits})
+	}
 	for v, c := range m.decisions.all() {
 		o.ObserveInt64(m.exchange.decisions, c.count.Load(), c.observe...)
 		switch v[1] {
@@ -139,6 +144,15 @@ func (m *Metrics) collectConfig(o metric.Observer, s config.ReloadStatus) {
 
 func (m *Metrics) collectLeases(o metric.Observer, s *Sources) {
 	l := &m.leases
+	var configured map[string]int
+	if s.Connections != nil {
+		configured = s.Connections()
+	}
+	for pool := range configured {
+		for _, reason := range lease.LostReasons() {
+			l.lost.get(values{pool, string(reason)}) // as with decisions
+		}
+	}
 	for _, c := range l.answers.all() {
 		o.ObserveInt64(m.lease.answers, c.count.Load(), c.observe...)
 	}
@@ -155,9 +169,7 @@ func (m *Metrics) collectLeases(o metric.Observer, s *Sources) {
 			}
 		}
 	}
-	if s.Connections != nil {
-		m.collectPools(o, s.Connections())
-	}
+	m.collectPools(o, configured)
 }
 
 func (m *Metrics) collectPools(o metric.Observer, configured map[string]int) {

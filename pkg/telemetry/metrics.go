@@ -102,6 +102,9 @@ func (m *Metrics) Decided(ctx context.Context, d extproc.Decision) {
 	}
 }
 
+// reasonNeverFits is a reason that one refusal is an alarm of.
+const reasonNeverFits = "body_exceeds_budget"
+
 // Reasons of decisions that are no refusals.
 const (
 	reasonAdmitted = "admitted"

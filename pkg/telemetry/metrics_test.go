@@ -122,6 +122,9 @@ func TestAScrapeSaysWhatHappened(t *testing.T) {
 		`headgate_lease_store_call_duration_seconds_count{result="error",script="check"} 1`,
 		`headgate_lease_store_call_duration_seconds_count{result="ok",script="check"} 1`,
 		`headgate_lease_lost_total{pool="pool",reason="TTL_EXPIRED"} 1`,
+		`headgate_lease_lost_total{pool="pool",reason="STALE"} 0`, // a counter that began at 1 would not have increased
+		`headgate_lease_lost_total{pool="pool",reason="MAX_HOLD"} 0`,
+		`headgate_decisions_total{cluster="chat",reason="body_exceeds_budget"} 0`,
 		`headgate_lease_expired_total{pool="pool"} 5`,
 		`headgate_lease_connections{pool="pool",state="active"} 2`,
 		`headgate_lease_connections{pool="pool",state="configured"} 4`,
