@@ -34,7 +34,7 @@ endif
 
 .PHONY: test-page
 test-page: ## Open the status page in headless Chromium while load runs; on Debian it is installed if missing
-	@test -n "$$CHROMIUM_BIN" || command -v chromium chromium-browser google-chrome >/dev/null || \
+	@test -n "$$CHROMIUM_BIN" || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 		{ apt-get -q update && apt-get -qy install --no-install-recommends chromium; }
 	$(GO) vet -tags browser ./test/page
 	$(GO) test -tags browser -timeout 10m ./test/page
@@ -53,7 +53,7 @@ bench: ## Compare with a no-op processor through a real Envoy: one table, and bu
 
 .PHONY: bench-telemetry
 bench-telemetry: ## Measure what traces and scraped metrics cost: one table, and build/bench-telemetry.json
-	cd test/bench && $(GO) run ./cmd/bench -telemetry -rounds 12 -duration 2s
+	cd test/bench && $(GO) run ./cmd/bench -telemetry -rounds 13 -duration 2s
 
 .PHONY: bench-adaptive
 bench-adaptive: ## Compare the lanes with other limiters: one table

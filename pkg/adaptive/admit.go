@@ -144,8 +144,8 @@ func (c *Controller) mayPassLocked(key float64, first *lane) bool {
 	return key <= first.key+float64(c.state.limit)*c.secondsPerCostLocked()
 }
 
-// goAheadLocked accounts for a newcomer that goes ahead of all who wait. Its lane has a right to it when it has had less
-// than the lane furthest behind; else that lane's head has been passed over.
+// goAheadLocked lifts the lane of a newcomer that is let in at once, and accounts for those it goes ahead of. Its lane has a right
+// to that when it has had less than the lane furthest behind; else that lane's head has been passed over.
 func (c *Controller) goAheadLocked(l *lane) {
 	key := l.lift(c.now, c.virtual)
 	if c.waiting.count == 0 {
@@ -180,8 +180,9 @@ func (c *Controller) runLocked(p *Permit) {
 	c.counts.admitted++
 }
 
-// holdLocked charges a request to its lane and to the limit. The lane was lifted when it came, and not again here: one
-// that has waited since may be behind virtual time, because its last request used less than it was charged ahead.
+// holdLocked charges a request to its lane and to the limit. The lane was lifted when the request came, or the first of those
+// that it waited with, and is not again here: it may be behind virtual time, because its last request used less than it was
+// charged ahead.
 func (c *Controller) holdLocked(p *Permit) {
 	p.held = true
 	c.held.add(p.cost)

@@ -14,8 +14,8 @@ type Settings struct {
 	MemoryRatio     float64           `yaml:"memoryRatio" env:"OMNIROUTE_CHAT_ADMISSION_HEAP_SHED_RATIO" min:"0" max:"1" doc:"From this memory ratio on the healthy headroom is closed."`
 	Structure       StructureSettings `yaml:"structure" doc:"What makes a byte-light JSON body heavy."`
 	ReleaseAt       ReleaseAt         `yaml:"releaseAt" enum:"responseStart,responseEnd" doc:"When a reservation goes back: at the first response byte or at the end of the exchange."`
-	UploadTimeout   time.Duration     `yaml:"uploadTimeout" min:"1ms" max:"24h" doc:"An incomplete upload without a byte for this long loses its reservation and is refused with 408."`
-	UploadMinRate   Size              `yaml:"uploadMinRate" min:"0" max:"1GiB" doc:"Bytes a second that an incomplete upload has to bring on the mean of an uploadTimeout, lest it be refused alike. 0 lets one byte do; gRPC always does with one."`
+	UploadTimeout   time.Duration     `yaml:"uploadTimeout" min:"1ms" max:"24h" doc:"An incomplete upload without a byte, or with less than uploadMinRate, for this long loses its reservation and is refused with 408."`
+	UploadMinRate   Size              `yaml:"uploadMinRate" min:"0" max:"1GiB" doc:"Least bytes a second of an incomplete upload, as a mean over uploadTimeout; a slower one is refused in the same way. 0: any byte counts. Does not apply to gRPC."`
 }
 
 // BudgetSettings derive the budget.

@@ -194,6 +194,28 @@ func TestUploadClock(t *testing.T) {
 			t.Errorf("refused after %d of 30 chunks in three time-outs", sent)
 		}
 	})
+	t.Run("small chunks add up", func(t *testing.T) {
+		s := short(func(c *config.Config) { c.Bytes.UploadTimeout = time.Second }).open() // 500 B in it
+		s.send(rh(early, false, "content-length", "524288"))
+		if sent := trickle(t, s, 60, 30*time.Millisecond, 80); sent != 80 {
+			t.Errorf("refused after %d of 80 chunks in more than two time-outs", sent)
+		}
+	})
+	t.Run("a fast start excuses no trickle", func(t *testing.T) {
+		s := short(nil).open()
+		s.send(rh(early, false, "content-length", "524288"), rb(bytesOf(100_000), false))
+		if sent := trickle(t, s, 1, 30*time.Millisecond, 200); sent == 200 {
+			t.Error("not refused after 200 bytes in 6 s")
+		}
+	})
+	t.Run("a pause before anything is held is nobody's business", func(t *testing.T) {
+		s := short(func(c *config.Config) { c.Bytes.LargeBody = 1000 }).open()
+		s.send(rh(early, false), rb(bytesOf(950), false))
+		time.Sleep(2 * timeout)
+		if sent := trickle(t, s, 100, 30*time.Millisecond, 15); sent != 15 {
+			t.Errorf("refused after %d of 15 chunks", sent)
+		}
+	})
 	t.Run("a trickle is enough without a least rate", func(t *testing.T) {
 		s := short(func(c *config.Config) { c.Bytes.UploadMinRate = 0 }).open()
 		s.send(rh(early, false, "content-length", "524288"))

@@ -6,7 +6,6 @@ import (
 	"io"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -305,7 +304,7 @@ func (x *exchange) conclude(end exit) error {
 		d := x.decision(end.verdict.Reason)
 		d.Trace = x.spanContext()
 		x.tracing.decided(d, end.verdict)
-		x.server.refused(trace.ContextWithSpanContext(x.measured(), d.Trace), d)
+		x.server.refused(x.measuredAs(d.Trace), d)
 		frame, err := end.verdict.frame(x.facts.grpc)
 		if err != nil {
 			return status.Errorf(codes.Internal, "refusal: %v", err)

@@ -78,6 +78,7 @@ func (x *exchange) reserve(a budget.Ask) *Verdict {
 	if hold != nil {
 		x.hold = hold
 		x.tracing.bytesEvent("grant", a.Bytes)
+		x.clock.excused() // until now nobody went short for the upload's pauses
 	}
 	x.waitForBytes(ask, a.Bytes)
 	return byteVerdict(refusal)

@@ -61,6 +61,14 @@ func (x *exchange) measured() context.Context {
 	return x.ctx
 }
 
+// measuredAs is measured for a refusal, whose trace may be its parent's.
+func (x *exchange) measuredAs(s trace.SpanContext) context.Context {
+	if x.tracing.span != nil || !s.IsSampled() {
+		return x.measured()
+	}
+	return trace.ContextWithSpanContext(context.Background(), s)
+}
+
 // startSpan begins the span where the exchange is sampled. What the exchange asks of others from then on is below it.
 func (x *exchange) startSpan() {
 	if x.server.startSpan == nil {

@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 const (
 	burstSize   = 512                    // spans passed on together at most: a batch as it is exported, a quarter of the queue
 	burstLinger = 500 * time.Millisecond // what a span waits for others at most; exports come every 5 s unless batches are full
+	mostQueued  = 1 << 20                // spans, some gigabytes
 )
 
 // bursts passes spans on to the SDK's batch processor many at a time. That one has a goroutine that puts spans into
@@ -21,25 +24,33 @@ type bursts struct {
 	next sdktrace.SpanProcessor
 
 	mu    sync.Mutex
-	spans []sdktrace.ReadOnlySpan // never more than its capacity
-	timer *time.Timer             // runs while there are some
+	spans []sdktrace.ReadOnlySpan // never more than size
+	size  int
+	timer *time.Timer // runs while there are some
 }
 
 func newBursts(next sdktrace.SpanProcessor, size int) *bursts {
-	b := &bursts{next: next, spans: make([]sdktrace.ReadOnlySpan, 0, size)}
+	b := &bursts{next: next, spans: make([]sdktrace.ReadOnlySpan, 0, size), size: size}
 	b.timer = time.AfterFunc(burstLinger, b.pass)
 	b.timer.Stop()
 	return b
 }
 
-// burstFor is how many spans the queue that the environment asks for takes at once without dropping any.
-func burstFor(queue string) int {
-	n, err := strconv.Atoi(strings.TrimSpace(queue))
-	if err != nil || n <= 0 {
-		return burstSize // the batch processor falls back to its default, too
+// queueFromEnv is how many spans the batch processor keeps for later.
+func queueFromEnv() (int, error) {
+	text := strings.TrimSpace(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"))
+	if text == "" {
+		return sdktrace.DefaultMaxQueueSize, nil
 	}
-	return min(max(n/4, 1), burstSize)
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > mostQueued {
+		return 0, fmt.Errorf("OTEL_BSP_MAX_QUEUE_SIZE is %q, want a number from 1 to %d", text, mostQueued)
+	}
+	return n, nil
 }
+
+// burstFor is how many spans a queue of that size takes at once without dropping any.
+func burstFor(queue int) int { return min(max(queue/4, 1), burstSize) }
 
 // OnStart implements sdktrace.SpanProcessor; batches are made of ended spans alone.
 func (b *bursts) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
@@ -49,12 +60,12 @@ func (b *bursts) OnEnd(s sdktrace.ReadOnlySpan) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.spans = append(b.spans, s)
-	switch len(b.spans) {
-	case 1:
-		b.timer.Reset(burstLinger)
-	case cap(b.spans):
+	switch n := len(b.spans); {
+	case n >= b.size:
 		b.timer.Stop()
 		b.passLocked()
+	case n == 1:
+		b.timer.Reset(burstLinger)
 	}
 }
 

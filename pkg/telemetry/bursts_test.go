@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -61,10 +62,29 @@ func TestSpansGoOnInBursts(t *testing.T) {
 }
 
 func TestBurstsFitTheQueue(t *testing.T) {
+	for text, want := range map[string]int{"": 512, "2048": 512, "100000": 512, " 400 ": 100, "3": 1, "1": 1, "0": 0, "-5": 0, "many": 0, "1e3": 0, "99999999": 0} {
+		t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", text)
+		queue, err := queueFromEnv()
+		if want == 0 {
+			if err == nil || !strings.Contains(err.Error(), "OTEL_BSP_MAX_QUEUE_SIZE") {
+				t.Errorf("a queue of %q: %d and error %v, want one that names the variable", text, queue, err)
+			}
+			continue
+		}
+		if got := burstFor(queue); err != nil || got != want {
+			t.Errorf("a queue of %q: bursts of %d and error %v, want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestBurstsOfOneWaitForNobody(t *testing.T) {
 	t.Parallel()
-	for queue, want := range map[string]int{"": 512, "2048": 512, "100000": 512, " 400 ": 100, "3": 1, "1": 1, "0": 512, "-5": 512, "many": 512} {
-		if got := burstFor(queue); got != want {
-			t.Errorf("a queue of %q: bursts of %d, want %d", queue, got, want)
+	spans := tracetest.NewSpanRecorder()
+	tracing := newTracing(sampler{true, 1}, sdktrace.WithSpanProcessor(newBursts(spans, 1)))
+	for n := range 3 {
+		endSpans(tracing, 1)
+		if got := len(spans.Ended()); got != n+1 {
+			t.Errorf("%d spans passed on after %d have ended", got, n+1)
 		}
 	}
 }

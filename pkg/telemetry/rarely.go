@@ -7,8 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// processFresh is how old metrics of the process and of Go's runtime may be: less than the usual interval of scrapes.
-const processFresh = 5 * time.Second
+// processFresh is how old metrics of the process and of Go's runtime may be: less than the usual intervals of scrapes, of
+// which 5 s are the least.
+const processFresh = 4 * time.Second
 
 // rarely collects from another collector at most once in processFresh. The metrics of the process are read from a handful of
 // files, which would be a third of what a scrape a second costs.

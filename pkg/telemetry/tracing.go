@@ -51,6 +51,10 @@ func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing
 	if err != nil {
 		return nil, err
 	}
+	queue, err := queueFromEnv()
+	if err != nil {
+		return nil, err
+	}
 	exporter, err := newSpanExporter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("span exporter: %w", err)
@@ -60,7 +64,7 @@ func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing
 		return nil, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry was not exported", "error", err) }))
-	batches := newBursts(sdktrace.NewBatchSpanProcessor(exporter), burstFor(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE")))
+	batches := newBursts(sdktrace.NewBatchSpanProcessor(exporter, sdktrace.WithMaxQueueSize(queue)), burstFor(queue))
 	return newTracing(s, sdktrace.WithSpanProcessor(batches), sdktrace.WithResource(r)), nil
 }
 

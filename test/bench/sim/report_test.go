@@ -53,7 +53,7 @@ func TestSim(t *testing.T) {
 	}
 	sizes := map[string]sim.Sizes{"log-normal": sim.Moderate(), "conversations": conversations.Sizes(), "code": code.Sizes()}
 	peers := sim.Peers{"no limit": sim.Unlimited, "failsafe-go": Failsafe, "one queue": sim.FIFO(sim.Enforcing())}
-	seeds := make([]uint64, 60) // from seed to seed the goodput varies by 5 %, and the return takes from 5 to 90 windows
+	seeds := make([]uint64, 60) // from seed to seed the goodput varies by 5 %, and the return takes from 1 to 90 windows
 	for i := range seeds {
 		seeds[i] = uint64(i + 1)
 	}
