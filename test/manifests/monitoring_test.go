@@ -95,11 +95,12 @@ func panels(t *testing.T) []expression {
 	return all
 }
 
+// added is what Prometheus adds to everything it scrapes from a pod, and to histograms.
+var added = []string{"namespace", "pod", "le"}
+
 // TestQueriesNameWhatIsMeasured checks queries against what a sidecar serves at /metrics.
 func TestQueriesNameWhatIsMeasured(t *testing.T) {
 	served := scrape(t)
-	// What Prometheus adds to everything it scrapes from a pod.
-	added := []string{"namespace", "pod", "le"}
 	used := map[string]bool{}
 	for _, e := range slices.Concat(alerts(t), panels(t)) {
 		parsed, err := parser.NewParser(parser.Options{}).ParseExpr(e.query)

@@ -6,8 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+	"sigs.k8s.io/yaml"
 )
 
 // promtool runs Prometheus's own tool, which is built the first time: that takes minutes.
@@ -48,6 +53,40 @@ func TestAlertsFireForWhatTheyAreFor(t *testing.T) {
 			t.Errorf("%s fires in no scenario", name)
 		}
 	}
+	theSeriesAreServed(t, text)
 	promtool(t, nil, "check", "rules", absolute(t, monitoring+"alerts.yaml"))
 	promtool(t, nil, "test", "rules", absolute(t, scenarios))
+}
+
+// theSeriesAreServed checks that scenarios speak of series as a sidecar serves them, and Prometheus labels them.
+func theSeriesAreServed(t *testing.T, scenarios []byte) {
+	t.Helper()
+	var file struct {
+		Tests []struct {
+			Name   string
+			Series []struct{ Series string } `json:"input_series"`
+		}
+	}
+	if err := yaml.Unmarshal(scenarios, &file); err != nil {
+		t.Fatal(err)
+	}
+	served := scrape(t)
+	for _, scenario := range file.Tests {
+		for _, s := range scenario.Series {
+			m, err := parser.NewParser(parser.Options{}).ParseMetric(s.Series)
+			if err != nil {
+				t.Errorf("%s: %s: %v", scenario.Name, s.Series, err)
+				continue
+			}
+			known, ok := served[m.Get(model.MetricNameLabel)]
+			if !ok {
+				t.Errorf("%s: nobody serves %s", scenario.Name, s.Series)
+			}
+			for label := range m.Map() {
+				if label != model.MetricNameLabel && !slices.Contains(known, label) && !slices.Contains(added, label) {
+					t.Errorf("%s: %s has labels %v, not %s", scenario.Name, s.Series, known, label)
+				}
+			}
+		}
+	}
 }
