@@ -147,15 +147,18 @@ func bestStatic(run Runner, setup func(seed uint64) Setup, seeds []uint64, facto
 	seeds = seeds[:min(len(seeds), staticSeeds)]
 	for _, f := range factors {
 		l := int(f * setup(seeds[0]).Upstream.Capacity)
-		var good float64
-		for _, seed := range seeds {
-			good += run(setup(seed), Headgate(Static(l))).Good / float64(len(seeds))
-		}
-		if good > goodput {
+		if good := meanGoodput(run, setup, seeds, Headgate(Static(l))); good > goodput {
 			goodput, limit = good, l
 		}
 	}
 	return goodput, limit
+}
+
+func meanGoodput(run Runner, setup func(seed uint64) Setup, seeds []uint64, f Factory) (mean float64) {
+	for _, seed := range seeds {
+		mean += run(setup(seed), f).Good / float64(len(seeds))
+	}
+	return mean
 }
 
 // Overload is the setup that goodput is measured in: 1.5 times the capacity, one tenant of eleven at ten times the rate.
@@ -214,10 +217,7 @@ func settled(limits []float64, from, to time.Duration, want float64) float64 {
 func Ratio(run Runner, knee Knee, sizes Sizes, c float64, seeds []uint64, factors []float64, length time.Duration) (ratio float64, note string) {
 	setup := func(seed uint64) Setup { return Overload(seed, c, knee, sizes, length) }
 	best, limit := bestStatic(run, setup, seeds, factors)
-	var good float64
-	for _, seed := range seeds {
-		good += run(setup(seed), Headgate(Enforcing())).Good / float64(len(seeds))
-	}
+	good := meanGoodput(run, setup, seeds, Headgate(Enforcing()))
 	return good / best, fmt.Sprintf("%.1f of %.1f at limit %d", good, best, limit)
 }
 
