@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -172,14 +173,19 @@ func TestPrometheusRuleHasTheAlerts(t *testing.T) {
 	}
 }
 
+// exposition is what a sidecar serves at /metrics, in Prometheus's text format.
+func exposition(t *testing.T) io.Reader {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	measured(t).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	return answer.Body
+}
+
 // scrape returns the metrics that a sidecar serves, with the names of their labels.
 func scrape(t *testing.T) map[string][]string {
 	t.Helper()
-	handler := measured(t)
-	answer := httptest.NewRecorder()
-	handler.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	textParser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := textParser.TextToMetricFamilies(answer.Body)
+	families, err := textParser.TextToMetricFamilies(exposition(t))
 	if err != nil {
 		t.Fatal(err)
 	}

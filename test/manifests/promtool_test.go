@@ -2,7 +2,6 @@ package manifests
 
 import (
 	"io"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,9 +34,7 @@ func absolute(t *testing.T, path string) string {
 }
 
 func TestMetricsArePromtoolClean(t *testing.T) {
-	answer := httptest.NewRecorder()
-	measured(t).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-	promtool(t, answer.Body, "check", "metrics")
+	promtool(t, exposition(t), "check", "metrics")
 }
 
 // TestAlertsFireForWhatTheyAreFor runs the scenarios of alerts_test.yaml, of which every alert has one.
