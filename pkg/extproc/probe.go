@@ -69,26 +69,32 @@ type probeDecision struct {
 	Decision string `json:"decision"` // admit or skip
 }
 
-// What a probe may carry.
+// What a probe may carry, and how many are answered at once; each may take a few times its body in memory.
 const (
-	maxProbeBody    = 256 << 10
 	maxProbeTargets = 256
-	maxProbes       = 32 // answered at once; each may hold a few times its body in memory
+	maxProbes       = 32
 )
 
-// ProbeHandler answers POST /v1/admission/probe.
+// ProbeHandler answers POST /v1/admission/probe. A probe takes one of the places only once it is all there.
 func (s *Server) ProbeHandler() http.Handler {
 	places := make(chan struct{}, maxProbes)
+	var memory probeMemory
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, release, refusal := memory.readProbeBody(w, r)
+		defer release()
+		if refusal != nil {
+			writeProbeError(w, refusal.status, refusal)
+			return
+		}
 		select {
 		case places <- struct{}{}:
 			defer func() { <-places }()
 		case <-r.Context().Done():
 			return
 		}
-		p, status, err := readProbe(w, r)
+		p, err := parseProbe(body)
 		if err != nil {
-			writeProbeError(w, status, err)
+			writeProbeError(w, http.StatusBadRequest, err)
 			return
 		}
 		parent, err := s.parents.Verify(p.Parent)
@@ -101,31 +107,28 @@ func (s *Server) ProbeHandler() http.Handler {
 	})
 }
 
-func readProbe(w http.ResponseWriter, r *http.Request) (p probeRequest, status int, err error) {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxProbeBody))
+// parseProbe reads a probe, strictly.
+func parseProbe(body []byte) (p probeRequest, err error) {
+	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&p); err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			return p, http.StatusRequestEntityTooLarge, fmt.Errorf("the probe is larger than %d bytes", maxProbeBody)
-		}
-		return p, http.StatusBadRequest, fmt.Errorf("the probe is not valid: %w", err)
+		return p, fmt.Errorf("the probe is not valid: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return p, http.StatusBadRequest, errors.New("the probe is followed by something else")
+		return p, errors.New("the probe is followed by something else")
 	}
 	if len(p.Targets) == 0 {
-		return p, http.StatusBadRequest, fmt.Errorf("targets: want 1 to %d, got none", maxProbeTargets)
+		return p, fmt.Errorf("targets: want 1 to %d, got none", maxProbeTargets)
 	}
 	for i, t := range p.Targets {
 		if t.Cluster == "" {
-			return p, http.StatusBadRequest, fmt.Errorf("targets[%d].cluster is missing", i)
+			return p, fmt.Errorf("targets[%d].cluster is missing", i)
 		}
 		if min(t.Bytes, t.Tokens, t.Messages, t.Tools, t.Fanout) < 0 {
-			return p, http.StatusBadRequest, fmt.Errorf("targets[%d] has a negative number", i)
+			return p, fmt.Errorf("targets[%d] has a negative number", i)
 		}
 	}
-	return p, 0, nil
+	return p, nil
 }
 
 // probe looks at all targets of a cluster at once, so that they compete with each other for what is free. A cluster that
