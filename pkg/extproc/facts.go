@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/extproc/wire"
@@ -39,56 +40,63 @@ type facts struct {
 	leaseGen    string
 	connection  string // pinned by the client
 	traceparent string
-	remove      []string // headers of ours that the client sent
+	timeout     time.Duration // how long the caller waits for the answer; 0: it does not say
+	remove      []string      // headers of ours that the client sent
+	set         []wire.Header // headers of ours that the client repeated, with the value that counts
 }
 
-// readFacts makes facts of a headers message. A message of another phase gives those of an empty header map.
+// readFacts makes facts of a headers message. A message of another phase gives those of an empty header map. A header that
+// is repeated counts with its first value, content-length with all of them.
 func readFacts(m *wire.Message, p *policy) facts {
 	f := facts{declared: undeclared, json: true}
-	var method, upgrade, encoding string
-	var token []byte
+	var h headers
 	m.EachHeader(func(name, value []byte) {
+		if field := h.field(name); field != nil {
+			keepFirst(field, value)
+			return
+		}
 		switch string(name) {
-		case ":method":
-			method = string(value)
 		case "content-length":
 			f.addLength(value)
-		case "content-type":
-			f.addContentType(string(value))
-		case "content-encoding":
-			encoding = string(value)
-		case "upgrade":
-			upgrade = string(value)
 		case headerParent:
-			token = value
+			h.parents++
+			keepFirst(&h.parent, value)
 		case headerBypass:
 			f.remove = appendOnce(f.remove, headerBypass)
-		case lease.OwnerHeader:
-			f.leaseOwner = string(bytes.TrimSpace(value))
-		case lease.GenerationHeader:
-			f.leaseGen = string(bytes.TrimSpace(value))
-		case lease.ConnectionHeader:
-			f.connection = string(bytes.TrimSpace(value))
-		case "traceparent":
-			f.traceparent = string(value)
 		default:
 			if bytes.HasPrefix(name, []byte(ownPrefix)) {
 				f.remove = appendOnce(f.remove, string(name))
 			}
 		}
 	})
-	f.json = f.json && (encoding == "" || strings.EqualFold(encoding, "identity"))
-	f.connect = method == "CONNECT"
-	f.upgrade = f.connect || (method == "GET" && upgrade != "" && f.declared <= 0)
-	f.bodyless = bodyless(method) || upgrade != ""
+	f.addContentType(string(h.contentType))
+	f.json = f.json && (len(h.encoding) == 0 || strings.EqualFold(string(h.encoding), "identity"))
+	f.connect = string(h.method) == "CONNECT"
+	f.upgrade = f.connect || (string(h.method) == "GET" && len(h.upgrade) > 0 && f.declared <= 0)
+	f.bodyless = bodyless(string(h.method)) || len(h.upgrade) > 0
+	f.leaseOwner = string(bytes.TrimSpace(h.leaseOwner))
+	f.leaseGen = string(bytes.TrimSpace(h.leaseGen))
+	f.connection = string(bytes.TrimSpace(h.connection))
+	f.traceparent = string(h.traceparent)
+	f.timeout = callerTimeout(string(h.grpcTimeout), string(h.expected))
 	f.cluster = p.clusterOf(m)
 	f.tenant = p.tenantOf(m)
-	if parent, ok := p.verifyParent(string(token)); ok {
+	f.addParent(p, h.parent, h.parents)
+	return f
+}
+
+// addParent takes a parent token that verifies. Any other is removed; of a repeated one only the value that counted goes on.
+func (f *facts) addParent(p *policy, token []byte, times int) {
+	parent, valid := p.verifyParent(string(token))
+	switch {
+	case valid:
 		f.parent = &parent
-	} else if token != nil {
+		if times > 1 {
+			f.set = append(f.set, wire.Header{Name: headerParent, Value: string(token)})
+		}
+	case times > 0:
 		f.remove = append(f.remove, headerParent)
 	}
-	return f
 }
 
 // addLength takes a content-length that is a canonical decimal and fits an int64; anything else is unknown.

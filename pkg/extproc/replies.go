@@ -93,7 +93,7 @@ func (x *exchange) frameOf(r *reply) wire.Frame {
 
 // mutation changes the forwarded headers: what clients must not say is removed, what the gates decided is set.
 func (x *exchange) mutation() wire.Mutation {
-	m := wire.Mutation{Remove: x.facts.remove}
+	m := wire.Mutation{Remove: x.facts.remove, Set: x.facts.set}
 	x.lease.mutate(&m)
 	if x.settings.Fanout.IssueParent && x.decided {
 		if token := x.parentToken(); token != "" {
