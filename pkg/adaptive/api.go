@@ -38,13 +38,10 @@ const (
 // Reason is why a request was refused. It equals the reason in the verdict table.
 type Reason string
 
-// The reasons of lane admission. LaneEvicted and Unavailable are part of the vocabulary but never the controller's
-// answer: a lane with a waiter is never evicted, and a controller has nothing that can be unavailable.
+// The reasons of lane admission.
 const (
 	QueueFull     Reason = "admission_queue_full"
 	Deadline      Reason = "admission_deadline"
-	LaneEvicted   Reason = "admission_lane_evicted"
-	Unavailable   Reason = "admission_unavailable"
 	Oversized     Reason = "admission_oversized"
 	ShutDown      Reason = "admission_shutdown"
 	FanoutSkipped Reason = "fanout_skipped"

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,6 +23,9 @@ type Controller struct {
 	headroom int        // live holds in headroom slots
 	queue    queue
 	sheds    map[Reason]int64
+
+	lacked atomic.Int64 // when somebody last began or ceased to lack bytes, in Unix nanoseconds
+	lacks  atomic.Int64 // how many wait now
 
 	// onChange sees every change of the inflight bytes, under the lock. Tests set it.
 	onChange func(inflight, budget int64)
@@ -108,6 +112,12 @@ func (c *Controller) Shed(r Reason) {
 	c.sheds[r]++
 }
 
+// Contended reports whether others lacked bytes at any time since then: whether somebody waits, or has waited or been
+// refused. It takes no lock.
+func (c *Controller) Contended(since time.Time) bool {
+	return c.lacks.Load() > 0 || c.lacked.Load() >= since.UnixNano()
+}
+
 // roomLocked reports whether bytes more fit the budget. After the budget shrank, what is left may be negative.
 func (c *Controller) roomLocked(bytes int64) bool {
 	return bytes <= c.budget.Bytes-c.inflight
@@ -141,6 +151,7 @@ func (c *Controller) boundLocked(p Pressure, slot bool, most time.Duration) time
 
 // waitLocked queues w, or refuses it when it may not wait.
 func (c *Controller) waitLocked(w *Waiter) (*Waiter, *Refusal) {
+	c.lacked.Store(time.Now().UnixNano())
 	switch {
 	case w.bound == 0:
 		return nil, c.refuseLocked(InflightBytesBudget, w.structure, w.bound)
@@ -150,6 +161,7 @@ func (c *Controller) waitLocked(w *Waiter) (*Waiter, *Refusal) {
 	w.done = make(chan struct{})
 	w.timer = time.AfterFunc(w.bound, w.expire)
 	c.queue.push(w)
+	c.lacks.Add(1)
 	return w, nil
 }
 

@@ -15,7 +15,8 @@ type Settings struct {
 	Structure       StructureSettings `yaml:"structure" doc:"What makes a byte-light JSON body heavy."`
 	ReleaseAt       ReleaseAt         `yaml:"releaseAt" enum:"responseStart,responseEnd" doc:"When a reservation goes back: at the first response byte or at the end of the exchange."`
 	UploadTimeout   time.Duration     `yaml:"uploadTimeout" min:"1ms" max:"24h" doc:"An incomplete upload without a byte, or with less than uploadMinRate, for this long loses its reservation and is refused with 408."`
-	UploadMinRate   Size              `yaml:"uploadMinRate" min:"0" max:"1GiB" doc:"Least bytes a second of an incomplete upload, as a mean over uploadTimeout; a slower one is refused in the same way. 0: any byte counts. Does not apply to gRPC."`
+	UploadMinRate   Size              `yaml:"uploadMinRate" min:"0" max:"1GiB" doc:"Least bytes a second of an incomplete upload, as a mean over uploadTimeout; a slower one is refused in the same way. 0: any byte counts. A gRPC stream is not refused for it, but gives back what it has reserved."`
+	UploadMaxTime   time.Duration     `yaml:"uploadMaxTime" min:"1s" max:"24h" doc:"While others lack bytes, an incomplete upload must be fast enough to bring what it has reserved within this time."`
 }
 
 // BudgetSettings derive the budget.
@@ -87,7 +88,7 @@ func DefaultSettings() Settings {
 		Structure:     StructureSettings{Messages: 200, Tools: 64, Tokens: 32000},
 		ReleaseAt:     ReleaseAtResponseStart,
 		UploadTimeout: 30 * time.Second,
-		UploadMinRate: 500,
+		UploadMinRate: 500, UploadMaxTime: 5 * time.Minute,
 	}
 }
 

@@ -30,6 +30,7 @@ func (s Settings) Validate() error {
 		oneOf("bytes.releaseAt", s.ReleaseAt, ReleaseAtResponseStart, ReleaseAtResponseEnd),
 		between("bytes.uploadTimeout", s.UploadTimeout, time.Millisecond, day),
 		between("bytes.uploadMinRate", s.UploadMinRate, 0, 1<<30),
+		between("bytes.uploadMaxTime", s.UploadMaxTime, time.Second, day),
 	)
 }
 

@@ -92,6 +92,8 @@ func (w *Waiter) refuseLocked(r Reason) {
 
 // settleLocked ends the wait of w, which has left the queue.
 func (w *Waiter) settleLocked() {
+	w.c.lacks.Add(-1)
+	w.c.lacked.Store(time.Now().UnixNano())
 	w.timer.Stop()
 	if w.grows != nil {
 		w.grows.growth = nil

@@ -92,7 +92,7 @@ func TestProbeIsBounded(t *testing.T) {
 // TestDuplexKeepsOneChunk: what Envoy has given away while an exchange waits stays in gRPC's flow control.
 func TestDuplexKeepsOneChunk(t *testing.T) {
 	r := newRig(t, func(c *config.Config) {
-		enforce(4)(c)
+		enforce(8)(c)
 		c.Bytes.HardMaxBody = 50 * mib
 	})
 	holder := r.open()
@@ -100,7 +100,8 @@ func TestDuplexKeepsOneChunk(t *testing.T) {
 	holder.wants("RH")
 	s := r.open()
 	s.send(rh(announce(modev3.ProcessingMode_FULL_DUPLEX_STREAMED), false, ":method", "POST", "content-type", "text/plain"))
-	sent := make(chan int)
+	s.send(rb("x", false)) // no JSON: all the evidence there will be
+	sent := make(chan int, 1)
 	go func() {
 		n := 0
 		for n < 160 && s.Send(rb(bytesOf(64<<10), false)) == nil { // 10 MiB
@@ -114,7 +115,6 @@ func TestDuplexKeepsOneChunk(t *testing.T) {
 	case <-time.After(300 * time.Millisecond):
 	}
 	s.cancel()
-	<-sent
 	holder.finish()
 }
 
@@ -280,7 +280,7 @@ func TestSlowUploadMayStillWait(t *testing.T) {
 	s := r.open()
 	s.send(rh(announce(modev3.ProcessingMode_STREAMED), false))
 	s.wants("RH")
-	s.send(rb(`"`+bytesOf(255<<10), false))
+	s.send(rb(`"`+bytesOf(100<<10), false))
 	s.wants("RB")
 	time.Sleep(400 * time.Millisecond)
 	hold, _, _ := r.bytes.Acquire(budget.Ask{Bytes: 4 * mib})
@@ -304,19 +304,23 @@ func TestShrunkBudgetTakesNothingBack(t *testing.T) {
 
 // TestWhatArrivesDuringTheWaitIsPriced: the lane is paid for all that has come when the exchange is let in.
 func TestWhatArrivesDuringTheWaitIsPriced(t *testing.T) {
-	r := newRig(t, enforce(4))
+	r := newRig(t, enforce(8))
 	holder := r.open()
 	holder.send(rh(early, true))
 	holder.wants("RH")
 	s := r.open()
 	s.send(rh(early, false, ":method", "POST", "content-type", "text/plain"))
+	s.send(rb("x", false)) // no JSON: its lane is asked for a cost of 6
 	s.send(chunks(bytesOf(512<<10), 64<<10)...)
-	if !eventually(func() bool { return r.bytes.Snapshot().InflightBytes == 512<<10 }) {
-		t.Fatal("the body has not arrived")
+	if !eventually(func() bool { return r.bytes.Snapshot().QueuedBytes == 512<<10+1 }) {
+		t.Fatalf("%d bytes are queued, want all that has arrived", r.bytes.Snapshot().QueuedBytes)
+	}
+	if got := r.bytes.Snapshot().InflightBytes; got != 0 {
+		t.Errorf("%d bytes are reserved while the lane is waited for, want 0", got)
 	}
 	holder.finish()
 	s.wants("RH", "RB")
-	want := adaptive.Cost(adaptive.Features{Bytes: 512 << 10})
+	want := adaptive.Cost(adaptive.Features{Bytes: 512<<10 + 1})
 	if !eventually(func() bool { return r.lanes.Snapshot()["chat"].ActiveCost == want }) {
 		t.Errorf("512 KiB run at a cost of %d, want %d", r.lanes.Snapshot()["chat"].ActiveCost, want)
 	}

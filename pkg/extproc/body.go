@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/pkg/extproc/wire"
 )
 
-// body is the evidence about a request's body. Its bytes are counted and scanned as they pass, never kept.
+// body is the evidence about a request's body. Its bytes are counted and scanned as they pass, never stored.
 type body struct {
 	declared int64 // undeclared where unknown
 	seen     int64 // bytes that really arrived
@@ -22,9 +22,6 @@ func (b *body) add(m *wire.Message) {
 	if b.scans {
 		m.EachChunk(b.scanner.Write)
 		b.scans = !b.scanner.NotJSON()
-	}
-	if m.EndOfStream {
-		b.end()
 	}
 }
 
@@ -44,6 +41,16 @@ func (b *body) bytes() int64 {
 	return max(b.declared, b.seen)
 }
 
+// arrived reports that everything declared is there, although the end of the stream may come later, in an empty chunk,
+// with trailers or not at all.
+func (b *body) arrived() bool { return b.declared >= 0 && b.seen >= b.declared }
+
+// learned reports that the scan can learn nothing more: the body is no JSON, its document has ended, or it is too much.
+func (b *body) learned() bool {
+	f := b.scanner.Features()
+	return !b.scans || f.Complete || f.Exhausted
+}
+
 // cost prices the body for its lane. The scan's token estimate holds for the whole body only; else bytes decide.
 func (b *body) cost() int {
 	f := b.scanner.Features()
@@ -57,10 +64,6 @@ func (b *body) cost() int {
 	}
 	return adaptive.Cost(priced)
 }
-
-// told reports that the scan can learn nothing more: the body is no JSON, or its document has ended, although the end of
-// the stream may come later, with trailers or an empty chunk.
-func (b *body) told() bool { return !b.scans || b.scanner.Features().Complete }
 
 // structureHeavy reports whether the body is heavy by what it contains, whatever its bytes.
 func (b *body) structureHeavy(s budget.StructureSettings) bool {

@@ -33,7 +33,7 @@ type facts struct {
 	connect  bool // switches with any 2xx, not with 101
 	upgrade  bool // WebSocket or CONNECT: what follows are frames, not a body
 	bodyless bool // by its method, the request has no body worth waiting for
-	json     bool // the body may be JSON
+	encoded  bool // the body is compressed: its bytes say nothing
 
 	parent      *adaptive.Parent // verified parent token: a child request of a fan-out
 	leaseOwner  string
@@ -48,7 +48,7 @@ type facts struct {
 // readFacts makes facts of a headers message. A message of another phase gives those of an empty header map. A header that
 // is repeated counts with its first value, content-length with all of them.
 func readFacts(m *wire.Message, p *policy) facts {
-	f := facts{declared: undeclared, json: true}
+	f := facts{declared: undeclared}
 	var h headers
 	m.EachHeader(func(name, value []byte) {
 		if field := h.field(name); field != nil {
@@ -70,7 +70,7 @@ func readFacts(m *wire.Message, p *policy) facts {
 		}
 	})
 	f.addContentType(string(h.contentType))
-	f.json = f.json && (len(h.encoding) == 0 || strings.EqualFold(string(h.encoding), "identity"))
+	f.encoded = len(h.encoding) > 0 && !strings.EqualFold(string(h.encoding), "identity")
 	f.connect = string(h.method) == "CONNECT"
 	f.upgrade = f.connect || (string(h.method) == "GET" && len(h.upgrade) > 0 && f.declared <= 0)
 	f.bodyless = bodyless(string(h.method)) || len(h.upgrade) > 0
@@ -115,10 +115,8 @@ func (f *facts) addLength(value []byte) {
 func (f *facts) addContentType(value string) {
 	media, _, _ := strings.Cut(value, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
-	f.json = media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
 	rest, ok := strings.CutPrefix(media, grpcMediaTypePrefix)
 	f.grpc = ok && (rest == "" || rest[0] == '+' || rest[0] == '-')
-	f.json = f.json && !f.grpc
 }
 
 // bodyless reports the methods whose body, if there is one, has no meaning (RFC 9110, 9.3).

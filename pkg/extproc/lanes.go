@@ -16,48 +16,87 @@ const noWait = -1
 
 // permit is the exchange's place in its route cluster's lanes.
 type permit struct {
-	adaptive adaptive.Permit
-	wait     <-chan struct{} // closed when the wait is over; nil when there is none
-	held     bool            // admitted, and to be settled with release
-	begun    bool            // forwarding began with the admission
+	adaptive  adaptive.Permit
+	wait      <-chan struct{} // closed when the wait is over; nil when there is none
+	requested bool
+	held      bool // admitted, and to be given back with release
+	begun     bool // forwarding began with the admission
 
 	unsampled bool // how long a stream of frames lasts is not latency
 	cost      int
 	priced    int64 // bytes that the cost is for
 }
 
-// laneGate admits the exchange to its route cluster. A child request of a fan-out is admitted or refused at once. Where
-// the upstream has answered already, there is nothing left to protect.
-func (x *exchange) laneGate() exit {
-	if x.settings.Lanes.Mode == adaptive.Off || x.responded {
-		return exit{}
+func (p *permit) waiting() bool { return p.wait != nil }
+
+// granted is readable when a wait for the lane is over.
+func (p *permit) granted() <-chan struct{} { return p.wait }
+
+// laneGate admits the exchange to its route cluster, and is pending while it waits for that. A child request of a fan-out is
+// admitted or refused at once.
+func (x *exchange) laneGate() (pending bool, _ *Verdict) {
+	switch {
+	case x.settings.Lanes.Mode == adaptive.Off:
+		return false, nil
+	case !x.permit.requested:
+		if v := x.requestLane(); v != nil {
+			return false, v
+		}
 	}
-	x.permit.cost, x.permit.priced = x.body.cost(), x.body.bytes()
+	return x.permit.waiting(), nil
+}
+
+// requestLane asks for the permit, or begins to wait for it.
+func (x *exchange) requestLane() *Verdict {
+	p := &x.permit
+	p.requested = true
+	p.cost, p.priced = x.body.cost(), x.body.bytes()
+	p.begun = !x.leaseGoverns() && x.need() == 0
+	p.unsampled = x.facts.upgrade || x.facts.grpc
 	request := adaptive.Request{
-		Lane: x.laneName(), Weight: x.facts.tenant.weight, Cost: x.permit.cost,
-		MaxWait: cmp.Or(x.waitLeft(), noWait), Forward: !x.leaseGoverns(),
+		Lane: x.laneName(), Weight: x.facts.tenant.weight, Cost: p.cost,
+		MaxWait: cmp.Or(x.waitLeft(), noWait), Forward: p.begun,
 	}
 	lanes := x.server.lanes.Controller(x.facts.cluster)
 	var state adaptive.State
 	if x.facts.parent != nil {
-		state = lanes.AcquireNow(&x.permit.adaptive, request)
+		state = lanes.AcquireNow(&p.adaptive, request)
 	} else {
-		state = lanes.Acquire(&x.permit.adaptive, request)
+		state = lanes.Acquire(&p.adaptive, request)
 	}
-	x.permit.begun = request.Forward
-	x.permit.unsampled = x.facts.upgrade || x.facts.grpc
 	if state == adaptive.Waiting {
 		x.tracing.laneEvent("wait")
-		x.permit.wait = x.permit.adaptive.Ready()
-		if end := x.until(func() bool { return x.permit.wait == nil }); end.kind != proceed {
-			return end
-		}
-	} else if end := x.permit.settle(); end.kind != proceed {
-		return end
+		p.wait = p.adaptive.Ready()
+		return x.queueBytes()
 	}
-	x.permit.raise(&x.body) // what arrived while it waited
+	return x.endLaneWait()
+}
+
+// endLaneWait takes in the answer of the lanes, at once or after a wait.
+func (x *exchange) endLaneWait() *Verdict {
+	p := &x.permit
+	p.wait = nil
+	if reason := p.adaptive.Reason(); reason != "" {
+		return newVerdict(laneReason(reason), 0)
+	}
+	p.held = true
+	if p.unsampled {
+		p.adaptive.NoSample()
+	}
+	p.raise(&x.body) // what arrived while it waited
 	x.tracing.laneEvent("grant")
-	return exit{}
+	return nil
+}
+
+// wouldLackLane is laneGate for an exchange that only watches: it holds nothing.
+func (x *exchange) wouldLackLane() *Verdict {
+	if x.settings.Lanes.Mode != adaptive.Enforce {
+		return nil
+	}
+	if lanes := x.server.lanes.Controller(x.facts.cluster).Totals(); lanes.ActiveCost+x.body.cost() > lanes.CurrentLimit {
+		return newVerdict(admissionQueueFull, 0) // it would wait at the least
+	}
+	return nil
 }
 
 // laneName is the opaque name of the tenant's lane: a child request of a fan-out runs in that of its parent.
@@ -66,19 +105,6 @@ func (x *exchange) laneName() string {
 		return p.Lane
 	}
 	return x.facts.tenant.name
-}
-
-// settle takes in the answer of the lanes, at once or after a wait.
-func (p *permit) settle() exit {
-	p.wait = nil
-	if reason := p.adaptive.Reason(); reason != "" {
-		return refusedBy(newVerdict(string(reason), 0))
-	}
-	p.held = true
-	if p.unsampled {
-		p.adaptive.NoSample()
-	}
-	return exit{}
 }
 
 func (p *permit) waited() time.Duration { return p.adaptive.Waited() }
@@ -93,12 +119,16 @@ func (p *permit) forwarded() {
 // raiseStep is how many bytes of growth are worth a new price.
 const raiseStep = 64 << 10
 
-// raise prices a body that has grown beyond what it was admitted for. That never waits.
+// raise prices a body that is more than what it was admitted for: it has grown, or a scan that still goes on has found
+// more in it. That never waits.
 func (p *permit) raise(b *body) {
-	if p.held && b.bytes() >= p.priced+raiseStep {
-		p.priced = b.bytes()
-		p.cost = max(p.cost, b.cost())
-		p.adaptive.Raise(p.cost)
+	if !p.held || (b.bytes() < p.priced+raiseStep && !b.scans) {
+		return
+	}
+	p.priced = b.bytes()
+	if cost := b.cost(); cost > p.cost {
+		p.cost = cost
+		p.adaptive.Raise(cost)
 	}
 }
 

@@ -32,22 +32,23 @@ func (x *exchange) needsLease() bool {
 }
 
 // leaseSyntaxGate checks on arrival what can be checked without the store.
-func (x *exchange) leaseSyntaxGate() *Verdict {
+func (x *exchange) leaseSyntaxGate() (bool, *Verdict) {
 	if !x.needsLease() {
-		return nil
+		return false, nil
 	}
 	if x.facts.parent != nil {
-		return newVerdict(string(lease.UnsupportedRoute), 0)
+		return false, leaseVerdict(&lease.Refusal{Reason: lease.UnsupportedRoute})
 	}
 	var refusal *lease.Refusal
 	x.lease.owner, x.lease.generation, refusal = lease.CheckSyntax(x.facts.leaseOwner, x.facts.leaseGen)
-	return leaseVerdict(refusal)
+	return false, leaseVerdict(refusal)
 }
 
-// leaseGate is the fence: the last thing before forwarding, after every wait.
-func (x *exchange) leaseGate() exit {
-	if !x.leaseGoverns() {
-		return exit{}
+// fenceGate is the last thing before forwarding, after every wait. It asks the store in one short call that ends with the
+// exchange; a client that left meanwhile is gone, not refused.
+func (x *exchange) fenceGate() (pending bool, _ *Verdict) {
+	if !x.leaseGoverns() || x.lease.fenced {
+		return false, nil
 	}
 	var refusal *lease.Refusal
 	if x.needsLease() {
@@ -60,14 +61,17 @@ func (x *exchange) leaseGate() exit {
 			Pool: x.settings.Lease.Pool, Pin: x.facts.connection,
 		})
 	}
+	if refusal != nil && x.ctx.Err() != nil {
+		return true, nil // the end of the stream is what happens next
+	}
 	verdict := leaseVerdict(refusal)
 	x.tracing.leaseChecked(verdict)
 	if verdict != nil {
-		return refusedBy(verdict)
+		return false, verdict
 	}
 	x.lease.fenced = true
 	x.lease.renew(x.server.leases)
-	return exit{}
+	return false, nil
 }
 
 // renew keeps the lease alive while the exchange lasts. A lease that is lost all the same is counted by its service; the
@@ -122,13 +126,6 @@ func (s *Server) IdentifyRequest(r *http.Request) (lease.Identity, *lease.Refusa
 		}
 	}
 	return lease.Identity{}, &lease.Refusal{Reason: lease.AuthenticationRequired}
-}
-
-func leaseVerdict(r *lease.Refusal) *Verdict {
-	if r == nil {
-		return nil
-	}
-	return newVerdict(string(r.Reason), r.RetryAfter)
 }
 
 // release ends the renewal. The lease itself outlives the exchange.

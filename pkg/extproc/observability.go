@@ -1,10 +1,6 @@
 package extproc
 
-import (
-	"github.com/headgate/headgate/pkg/adaptive"
-	"github.com/headgate/headgate/pkg/budget"
-	"github.com/headgate/headgate/pkg/extproc/wire"
-)
+import "github.com/headgate/headgate/pkg/extproc/wire"
 
 // observe follows an exchange in observability mode: Envoy ignores every answer, so none is sent, nothing is held, and
 // what would have been refused is counted.
@@ -13,6 +9,9 @@ func (x *exchange) observe(first *wire.Message) error {
 	for m := first; ; {
 		if m.Phase == wire.RequestBody {
 			x.body.add(m)
+			if x.plan.ends(m) {
+				x.body.end()
+			}
 		}
 		m.Free()
 		if !counted && (x.evidenceIsIn() || m.Phase > wire.RequestBody) {
@@ -27,22 +26,15 @@ func (x *exchange) observe(first *wire.Message) error {
 	}
 }
 
-// wouldReject looks at the gates without holding anything.
+// wouldReject tries the gates without holding anything.
 func (x *exchange) wouldReject() {
-	reason := ""
-	switch bytes := x.body.bytes(); {
-	case x.server.pressure().Severity == budget.Critical:
-		reason = string(budget.ResourcePressure)
-	case x.tooLarge(max(bytes, x.body.declared)) != nil:
-		reason = "payload_too_large"
-	case bytes >= int64(x.policy.config.Bytes.LargeBody) && bytes > x.server.bytes.Budget().Bytes:
-		reason = string(budget.BodyExceedsBudget)
-	case x.settings.Lanes.Mode == adaptive.Enforce:
-		if lanes := x.server.lanes.Controller(x.facts.cluster).Totals(); lanes.ActiveCost+x.body.cost() > lanes.CurrentLimit {
-			reason = "admission_queue_full" // it would wait at the least
+	for _, gate := range gates {
+		if gate.would == nil {
+			continue
 		}
-	}
-	if reason != "" {
-		x.server.observe.WouldReject(x.facts.cluster, reason)
+		if v := gate.would(x); v != nil {
+			x.server.observe.WouldReject(x.facts.cluster, v.Reason)
+			return
+		}
 	}
 }

@@ -10,10 +10,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
+// What a decision is called that is no refusal.
+const (
+	reasonAdmitted        = "admitted"
+	reasonClientGone      = "client_gone"      // the client left before the decision
+	reasonAnsweredEarlier = "answered_earlier" // another filter answered before the request came to us
+)
+
 // Decision describes one decision, for logs and metrics. It carries no identity but the opaque lane name.
 type Decision struct {
 	Cluster  string
-	Reason   string            // admitted, client_gone, or a reason of the verdict table
+	Reason   string            // admitted, client_gone, answered_earlier, or a reason of the verdict table
 	Lane     string            // opaque, empty for anonymous
 	Bytes    int64             // declared or seen by then, whichever is more
 	Cost     int               // 0 where no lane priced it
@@ -31,6 +38,32 @@ type Observer interface {
 	Decided(context.Context, Decision)
 	FirstByte(ctx context.Context, cluster string, took time.Duration) // response headers, took since the decision
 	WouldReject(cluster, reason string)                                // observability mode: what would have been refused
+}
+
+// decision describes the exchange as it stands.
+func (x *exchange) decision(reason string) Decision {
+	lane, bytes := x.permit.waited(), x.reservation.waited
+	return Decision{
+		Cluster: x.facts.cluster, Reason: reason, Lane: x.laneName(), Bytes: max(x.body.seen, x.body.declared, 0),
+		Cost: x.permit.cost, Waited: lane + bytes, LaneWait: lane, ByteWait: bytes,
+		Took: time.Since(x.timing.began), Idled: x.idled,
+	}
+}
+
+// report counts the decision, writes it into the span and, for a refusal, into the log.
+func (x *exchange) report(reason string, v *Verdict) Decision {
+	x.reported = true
+	d := x.decision(reason)
+	if v == nil {
+		x.tracing.decided(d, nil)
+		x.server.observe.Decided(x.measured(), d)
+		return d
+	}
+	d.Trace = x.spanContext()
+	x.tracing.decided(d, v)
+	x.server.observe.Decided(x.measuredAs(d.Trace), d)
+	x.server.sheds.refused(d)
+	return d
 }
 
 // shedLog writes one warning a refusal, a few a second at most, and says how many it left out.

@@ -108,7 +108,9 @@ func TestEvidence(t *testing.T) {
 		{"no body", []*extprocv3.ProcessingRequest{rh(early, true)}, false, 1},
 		{"content-length 0 without end of stream", []*extprocv3.ProcessingRequest{rh(early, false, "content-length", "0")}, false, 1},
 		{"OPTIONS without end of stream", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "OPTIONS")}, false, 1},
-		{"not JSON by its type", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST", "content-type", "image/png")}, false, 1},
+		{"no JSON, whatever its type says", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST", "content-type", "application/json"), rb("\x89PNG", false)}, false, 2},
+		{"JSON, whatever its type says", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST", "content-type", "image/png"), rb("{", false)}, true, 2},
+		{"all that was declared", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST", "content-length", "2"), rb("{ ", false)}, false, 2},
 		{"not JSON by its first byte", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST"), rb("x", false)}, false, 2},
 		{"compressed", []*extprocv3.ProcessingRequest{rh(early, false, "content-encoding", "gzip")}, false, 1},
 		{"gRPC", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST", "content-type", "application/grpc+proto")}, false, 1},
@@ -134,8 +136,8 @@ func TestEvidence(t *testing.T) {
 	}
 	r.seen.mu.Lock()
 	defer r.seen.mu.Unlock()
-	if r.seen.idled != 1 {
-		t.Errorf("%d decisions counted as idled, want 1", r.seen.idled)
+	if r.seen.idled != 2 {
+		t.Errorf("%d decisions counted as idled, want 2", r.seen.idled)
 	}
 }
 

@@ -13,12 +13,15 @@ type reply struct {
 }
 
 // replies are the answers owed, in the order of their messages.
-type replies struct{ owed []reply }
+type replies struct {
+	owed           []reply
+	responsePassed bool // the response headers' answer is out: no refusal can reach the client any more
+}
 
 func (r *replies) empty() bool { return len(r.owed) == 0 }
 
-// keepsBody reports whether an answer that is owed holds bytes of a body.
-func (r *replies) keepsBody() bool {
+// holdBody reports whether an answer that is owed holds bytes of a body.
+func (r *replies) holdBody() bool {
 	for i := range r.owed {
 		if r.owed[i].echo != nil {
 			return true
@@ -50,6 +53,7 @@ func (x *exchange) flush() error {
 		if err := x.send(x.frameOf(next)); err != nil {
 			return err
 		}
+		x.replies.responsePassed = x.replies.responsePassed || next.phase >= wire.ResponseHeaders
 		if next.count--; next.count == 0 {
 			x.replies.owed = x.replies.owed[1:]
 		}
@@ -60,18 +64,16 @@ func (x *exchange) flush() error {
 	return nil
 }
 
-// mayAnswer is back-pressure: nothing is answered while bytes are owed. Before the decision, a mode that has to answer
-// the headers first lets the body pass up to the chunk that completes the evidence.
+// mayAnswer is back-pressure: nothing is answered while bytes are waited for. Before the decision, a plan that has to
+// answer the headers first lets the body pass up to the message that completes the evidence.
 func (x *exchange) mayAnswer() bool {
 	switch {
-	case x.byteAsk != nil:
+	case x.reservation.waiting():
 		return false
 	case x.decided:
 		return true
-	case x.mode.early:
-		return false
 	}
-	return !x.evidenceIsIn()
+	return !x.plan.withholdsHeaders() && !x.evidenceIsIn()
 }
 
 // frameOf encodes an answer. The first one after the decision carries the metadata.
@@ -86,7 +88,7 @@ func (x *exchange) frameOf(r *reply) wire.Frame {
 	}
 	if x.decided && !x.described {
 		x.described = true
-		frame = frame.WithMetadata(metadataNamespace, x.metadata("admitted"))
+		frame = frame.WithMetadata(metadataNamespace, x.metadata(reasonAdmitted))
 	}
 	return frame
 }

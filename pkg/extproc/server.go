@@ -28,7 +28,8 @@ import (
 // Dependencies are what the gates ask. All must be set, but for what says otherwise.
 type Dependencies struct {
 	Bytes    *budget.Controller
-	Pressure func() budget.Pressure // must not block: it is asked for every request
+	Pressure func() budget.Pressure // must not block: it is called for every request
+	Shed     func() bool            // whether critical pressure refuses this request; nil: whether the pressure is critical
 	Lanes    *adaptive.Registry
 	Parents  *adaptive.ParentTokens
 	LaneKey  []byte // of the lane names; replicas that share parent tokens share it. nil is a random one
@@ -44,6 +45,7 @@ type Server struct {
 	policy     atomic.Pointer[policy]
 	bytes      *budget.Controller
 	pressure   func() budget.Pressure
+	shed       func() bool
 	lanes      *adaptive.Registry
 	parents    *adaptive.ParentTokens
 	leases     *lease.Service
@@ -62,9 +64,12 @@ type Server struct {
 // NewServer returns a server that serves nothing until it is registered.
 func NewServer(c *config.Config, d Dependencies) *Server {
 	s := &Server{
-		bytes: d.Bytes, pressure: d.Pressure, lanes: d.Lanes, parents: d.Parents, leases: d.Leases, observe: d.Observer, startSpan: d.StartSpan,
+		bytes: d.Bytes, pressure: d.Pressure, shed: d.Shed, lanes: d.Lanes, parents: d.Parents, leases: d.Leases, observe: d.Observer, startSpan: d.StartSpan,
 		log: d.Log, sheds: newShedLog(d.Log), laneKey: orRandom(d.LaneKey),
 		clusters: clusters{known: map[string]struct{}{}}, letGo: make(chan struct{}),
+	}
+	if s.shed == nil {
+		s.shed = func() bool { return s.pressure().Severity >= budget.Critical }
 	}
 	s.Configure(c)
 	return s
@@ -148,11 +153,6 @@ func (s *Server) process(stream grpc.ServerStream) (err error) {
 		s.active.Add(-1)
 	}()
 	return x.run()
-}
-
-func (s *Server) refused(ctx context.Context, d Decision) {
-	s.observe.Decided(ctx, d)
-	s.sheds.refused(d)
 }
 
 // policyKey is the gRPC metadata key by which a route names the entry of clusters it wants, through ExtProcPerRoute's

@@ -1,11 +1,14 @@
 package extproc
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/extproc/wire"
 	"github.com/headgate/headgate/pkg/lease"
 )
@@ -31,34 +34,102 @@ const (
 	grpcUnavailable       = 14
 )
 
+// Reason is why the gates refuse a request. Each has exactly one row in the table; the lanes', the byte budget's and the
+// leases' own reasons are translated into these, or in the case of leases into rows of their own.
+type Reason uint8
+
+// The reasons, in the order of the gates.
+const (
+	resourcePressure Reason = iota
+	invalidContentLength
+	payloadTooLarge
+	bodyExceedsBudget
+	messageLimit
+	queueTimeout
+	queuedBytesBudget
+	inflightBytesBudget
+	structureLimit
+	uploadTimeout
+	admissionQueueFull
+	admissionDeadline
+	admissionOversized
+	admissionShutdown
+	fanoutSkipped
+	reasonCount
+)
+
+// What the bodies of refusals name as type and code.
+const (
+	typeTooLarge = "payload_too_large"
+	typeServer   = "server_error"
+	typeInvalid  = "invalid_request_error"
+	codeBusy     = "chat_admission_busy"
+)
+
+// Messages that several rows share.
+const (
+	busyWithLarge = "The service is busy with large requests. Retry later."
+	atCapacity    = "The upstream is at capacity. Retry later."
+)
+
+// table has one row for each reason: the array's length and the keys make a missing or doubled one visible.
+var table = [reasonCount]Row{
+	resourcePressure:     {"resource_pressure", "the protected process is under critical memory pressure", 503, grpcUnavailable, typeServer, "resource_pressure", "The service is short of memory. Retry later.", 2 * time.Second},
+	invalidContentLength: {"invalid_content_length", "content-length values that contradict each other", 400, grpcInvalidArgument, typeInvalid, "invalid_content_length", "The content-length headers contradict each other.", 0},
+	payloadTooLarge:      {"payload_too_large", "declared or actual bytes above bytes.hardMaxBody", 413, grpcResourceExhausted, typeTooLarge, "PAYLOAD_TOO_LARGE", "The request body is larger than the service accepts.", 0},
+	bodyExceedsBudget:    {"body_exceeds_budget", "a heavy body that cannot fit even an empty byte budget", 413, grpcResourceExhausted, typeTooLarge, "body_exceeds_budget", "The request body is larger than the memory set aside for requests.", 0},
+	messageLimit:         {"message_limit", "more messages than bytes.structure.hardMaxMessages", 413, grpcResourceExhausted, typeTooLarge, "chat_history_too_large", "The request has more messages than the service accepts.", 0},
+	queueTimeout:         {"queue_timeout", "the byte budget stayed taken for the whole wait", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second},
+	queuedBytesBudget:    {"queued_bytes_budget", "too many bytes are waiting already", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second},
+	inflightBytesBudget:  {"inflight_bytes_budget", "the byte budget is taken and waiting is turned off", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second},
+	structureLimit:       {"structure_limit", "a structure-heavy body found no capacity", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, time.Second},
+	uploadTimeout:        {"upload_timeout", "an incomplete upload sent nothing, or less than its least rate, for bytes.uploadTimeout", 408, grpcDeadlineExceeded, typeInvalid, "upload_timeout", "The request body did not arrive in time.", 0},
+	admissionQueueFull:   {"admission_queue_full", "the tenant's lane, or the cluster's queue, is full", 503, grpcUnavailable, typeServer, "admission_queue_full", atCapacity, time.Second},
+	admissionDeadline:    {"admission_deadline", "no capacity came free within the wait", 503, grpcUnavailable, typeServer, "admission_deadline", atCapacity, time.Second},
+	admissionOversized:   {"admission_oversized", "the request costs more than the limit and cannot run alone", 503, grpcUnavailable, typeServer, "admission_oversized", "The request is too expensive for the upstream's present capacity.", 0},
+	admissionShutdown:    {"admission_shutdown", "the sidecar is shutting down", 503, grpcUnavailable, typeServer, "admission_shutdown", "The service is shutting down.", 0},
+	fanoutSkipped:        {"fanout_skipped", "a child request found no free capacity in its tenant's lane", 503, grpcUnavailable, typeServer, "fanout_skipped", "No free capacity for this branch of the fan-out.", 0},
+}
+
 // Verdicts returns the verdict table, in the order of the gates.
-func Verdicts() []Row {
-	const (
-		tooLarge = "payload_too_large"
-		server   = "server_error"
-		busy     = "chat_admission_busy"
-		invalid  = "invalid_request_error"
-	)
-	rows := []Row{
-		{"resource_pressure", "the protected process is under critical memory pressure", 503, grpcUnavailable, server, "resource_pressure", "The service is short of memory. Retry later.", 2 * time.Second},
-		{"invalid_content_length", "content-length values that contradict each other", 400, grpcInvalidArgument, invalid, "invalid_content_length", "The content-length headers contradict each other.", 0},
-		{"payload_too_large", "declared or actual bytes above bytes.hardMaxBody", 413, grpcResourceExhausted, tooLarge, "PAYLOAD_TOO_LARGE", "The request body is larger than the service accepts.", 0},
-		{"body_exceeds_budget", "a heavy body that cannot fit even an empty byte budget", 413, grpcResourceExhausted, tooLarge, "body_exceeds_budget", "The request body is larger than the memory set aside for requests.", 0},
-		{"message_limit", "more messages than bytes.structure.hardMaxMessages", 413, grpcResourceExhausted, tooLarge, "chat_history_too_large", "The request has more messages than the service accepts.", 0},
-		{"queue_timeout", "the byte budget stayed taken for the whole wait", 503, grpcUnavailable, server, busy, "The service is busy with large requests. Retry later.", 2 * time.Second},
-		{"queued_bytes_budget", "too many bytes are waiting already", 503, grpcUnavailable, server, busy, "The service is busy with large requests. Retry later.", 2 * time.Second},
-		{"inflight_bytes_budget", "the byte budget is taken and waiting is turned off", 503, grpcUnavailable, server, busy, "The service is busy with large requests. Retry later.", 2 * time.Second},
-		{"structure_limit", "a structure-heavy body found no capacity", 503, grpcUnavailable, server, busy, "The service is busy with large requests. Retry later.", time.Second},
-		{"upload_timeout", "an incomplete upload sent nothing, or less than bytes.uploadMinRate, for bytes.uploadTimeout", 408, grpcDeadlineExceeded, invalid, "upload_timeout", "The request body did not arrive in time.", 0},
-		{"admission_queue_full", "the tenant's lane, or the cluster's queue, is full", 503, grpcUnavailable, server, "admission_queue_full", "The upstream is at capacity. Retry later.", time.Second},
-		{"admission_deadline", "no capacity came free within the wait", 503, grpcUnavailable, server, "admission_deadline", "The upstream is at capacity. Retry later.", time.Second},
-		{"admission_lane_evicted", "the tenant's lane was removed while it waited", 503, grpcUnavailable, server, "admission_lane_evicted", "The upstream is at capacity. Retry later.", time.Second},
-		{"admission_unavailable", "capacity cannot be granted for another reason", 503, grpcUnavailable, server, "admission_unavailable", "The upstream is at capacity. Retry later.", time.Second},
-		{"admission_oversized", "the request costs more than the limit and cannot run alone", 503, grpcUnavailable, server, "admission_oversized", "The request is too expensive for the upstream's present capacity.", 0},
-		{"admission_shutdown", "the sidecar is shutting down", 503, grpcUnavailable, server, "admission_shutdown", "The service is shutting down.", 0},
-		{"fanout_skipped", "a child request found no free capacity in its tenant's lane", 503, grpcUnavailable, server, "fanout_skipped", "No free capacity for this branch of the fan-out.", 0},
+func Verdicts() []Row { return append(table[:], leaseRows()...) }
+
+// byteReason translates what byte admission says.
+func byteReason(r budget.Reason) Reason {
+	//exhaustive:enforce
+	switch r {
+	case budget.QueueTimeout:
+		return queueTimeout
+	case budget.QueuedBytesBudget:
+		return queuedBytesBudget
+	case budget.BodyExceedsBudget:
+		return bodyExceedsBudget
+	case budget.InflightBytesBudget:
+		return inflightBytesBudget
+	case budget.ResourcePressure:
+		return resourcePressure
+	case budget.StructureLimit:
+		return structureLimit
 	}
-	return append(rows, leaseRows()...)
+	return reasonCount
+}
+
+// laneReason translates what the lanes say.
+func laneReason(r adaptive.Reason) Reason {
+	//exhaustive:enforce
+	switch r {
+	case adaptive.QueueFull:
+		return admissionQueueFull
+	case adaptive.Deadline:
+		return admissionDeadline
+	case adaptive.Oversized:
+		return admissionOversized
+	case adaptive.ShutDown:
+		return admissionShutdown
+	case adaptive.FanoutSkipped:
+		return fanoutSkipped
+	}
+	return reasonCount
 }
 
 // leaseRows are the rows of session leases. Their package says how each reason is answered; over HTTP it uses them too.
@@ -80,6 +151,7 @@ func leaseRows() []Row {
 // Verdict is a refusal on its way to the client: a row of the table and, where the row has a Retry-After, the hint.
 type Verdict struct {
 	Row
+	reason     Reason // of the gates; reasonCount for one of leases
 	RetryAfter time.Duration
 }
 
@@ -89,23 +161,46 @@ const (
 	maxRetryAfterLease = 3600 * time.Second
 )
 
-// rowOf is the verdict table by reason. It is made once: under overload refusals are most of the work.
-var rowOf = func() map[string]Row {
-	rows := make(map[string]Row)
-	for _, row := range Verdicts() {
-		rows[row.Reason] = row
+// newVerdict refuses for one of the gates' reasons; hint is when coming back is worth it, 0 where nobody knows. A reason
+// that is none cannot be answered: CheckVerdicts finds it before anything is served.
+func newVerdict(reason Reason, hint time.Duration) *Verdict {
+	row := table[reason]
+	return &Verdict{Row: row, reason: reason, RetryAfter: row.retryAfter(hint)}
+}
+
+// rowOfLease is the part of the table that leases have, by reason. It is made once: under overload refusals are most of
+// the work.
+var rowOfLease = func() map[lease.Reason]Row {
+	rows := make(map[lease.Reason]Row)
+	for _, row := range leaseRows() {
+		rows[lease.Reason(row.Reason)] = row
 	}
 	return rows
 }()
 
-// newVerdict finds the row of a reason. An unknown reason becomes admission_unavailable, so that a fault in a gate
-// still is a refusal.
-func newVerdict(reason string, hint time.Duration) *Verdict {
-	row, known := rowOf[reason]
-	if !known {
-		row = rowOf["admission_unavailable"]
+// leaseVerdict refuses for a reason of leases; nil is no refusal.
+func leaseVerdict(r *lease.Refusal) *Verdict {
+	if r == nil {
+		return nil
 	}
-	return &Verdict{Row: row, RetryAfter: row.retryAfter(hint)}
+	row := rowOfLease[r.Reason]
+	return &Verdict{Row: row, reason: reasonCount, RetryAfter: row.retryAfter(r.RetryAfter)}
+}
+
+// CheckVerdicts reports what is wrong with the verdict table: a reason without a row, or one that stands twice.
+func CheckVerdicts() error {
+	var faults []error
+	seen := make(map[string]bool)
+	for i, row := range Verdicts() {
+		if row.Reason == "" || row.HTTP == 0 || row.Message == "" {
+			faults = append(faults, fmt.Errorf("verdict table: row %d is incomplete: %+v", i, row))
+		}
+		if seen[row.Reason] {
+			faults = append(faults, fmt.Errorf("verdict table: %s stands twice", row.Reason))
+		}
+		seen[row.Reason] = true
+	}
+	return errors.Join(faults...)
 }
 
 func (r Row) retryAfter(hint time.Duration) time.Duration {

@@ -3,40 +3,71 @@ package extproc
 import (
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/lease"
 )
 
-func TestVerdictsAreRowsOfTheTable(t *testing.T) {
+func TestTheVerdictTableIsComplete(t *testing.T) {
 	t.Parallel()
-	for _, row := range Verdicts() {
-		if got := newVerdict(row.Reason, 0); got.Row != row || got.RetryAfter != row.Retry {
-			t.Errorf("%s: %+v, want its row and its Retry-After of %v", row.Reason, got, row.Retry)
-		}
+	if err := CheckVerdicts(); err != nil {
+		t.Error(err)
 	}
-	for _, c := range []struct {
-		reason string
-		hint   time.Duration
-		want   time.Duration
-	}{
-		{"queue_timeout", 0, 2 * time.Second},
-		{"queue_timeout", 2*time.Second + 1, 3 * time.Second},
-		{"queue_timeout", time.Hour, time.Minute},
-		{"payload_too_large", time.Minute, 0},
-		{"LEASE_CAPACITY_UNAVAILABLE", 2 * time.Hour, time.Hour},
-		{"no such reason", 0, time.Second},
+	if got, want := len(Verdicts()), int(reasonCount)+len(lease.Answers()); got != want {
+		t.Errorf("%d rows, want one for each of %d reasons", got, want)
+	}
+}
+
+// TestEveryReasonHasARow: what the byte budget, the lanes and leases say reaches the client under the same name.
+func TestEveryReasonHasARow(t *testing.T) {
+	t.Parallel()
+	for _, r := range []budget.Reason{
+		budget.QueueTimeout, budget.QueuedBytesBudget, budget.BodyExceedsBudget, budget.InflightBytesBudget,
+		budget.ResourcePressure, budget.StructureLimit,
 	} {
-		if got := newVerdict(c.reason, c.hint); got.RetryAfter != c.want {
-			t.Errorf("%s, after %v: Retry-After %v, want %v", c.reason, c.hint, got.RetryAfter, c.want)
+		if got := newVerdict(byteReason(r), 0); got.Reason != string(r) {
+			t.Errorf("bytes: %s is refused as %q", r, got.Reason)
 		}
 	}
-	if got := newVerdict("no such reason", 0); got.Reason != "admission_unavailable" {
-		t.Errorf("an unknown reason is refused as %s, want admission_unavailable", got.Reason)
+	for _, r := range []adaptive.Reason{
+		adaptive.QueueFull, adaptive.Deadline, adaptive.Oversized, adaptive.ShutDown, adaptive.FanoutSkipped,
+	} {
+		if got := newVerdict(laneReason(r), 0); got.Reason != string(r) {
+			t.Errorf("lanes: %s is refused as %q", r, got.Reason)
+		}
+	}
+	for _, a := range lease.Answers() {
+		if got := leaseVerdict(&lease.Refusal{Reason: a.Reason}); got.Reason != string(a.Reason) || got.HTTP != a.HTTP {
+			t.Errorf("leases: %s is refused as %q with %d, want %d", a.Reason, got.Reason, got.HTTP, a.HTTP)
+		}
+	}
+}
+
+// TestRetryAfter: whole seconds, at least the row's and at most the bound of its kind.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		row  Row
+		hint time.Duration
+		want time.Duration
+	}{
+		{table[queueTimeout], 0, 2 * time.Second},
+		{table[queueTimeout], 2*time.Second + 1, 3 * time.Second},
+		{table[queueTimeout], time.Hour, time.Minute},
+		{table[payloadTooLarge], time.Minute, 0},
+		{rowOfLease[lease.CapacityUnavailable], 2 * time.Hour, time.Hour},
+	} {
+		if got := c.row.retryAfter(c.hint); got != c.want {
+			t.Errorf("%s, after %v: Retry-After %v, want %v", c.row.Reason, c.hint, got, c.want)
+		}
 	}
 }
 
 // TestARefusalAllocatesTheVerdictAlone: under overload refusals are most of the work.
 func TestARefusalAllocatesTheVerdictAlone(t *testing.T) {
 	var v *Verdict
-	if got := testing.AllocsPerRun(100, func() { v = newVerdict("queue_timeout", time.Second) }); got != 1 {
+	if got := testing.AllocsPerRun(100, func() { v = newVerdict(queueTimeout, time.Second) }); got != 1 {
 		t.Errorf("%v allocations for %s, want 1", got, v.Reason)
 	}
 }
