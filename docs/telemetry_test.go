@@ -67,7 +67,7 @@ func metricsTable(t *testing.T) string {
 
 // TestSpansAreDescribed: telemetry.md has the attributes and events that the code puts on spans, and no others.
 func TestSpansAreDescribed(t *testing.T) {
-	source := read(t, filepath.Join("..", "pkg", "extproc", "tracing.go")) + read(t, filepath.Join("..", "pkg", "extproc", "gates.go")) +
+	source := read(t, filepath.Join("..", "pkg", "extproc", "tracing.go")) + read(t, filepath.Join("..", "pkg", "extproc", "reservation.go")) +
 		read(t, filepath.Join("..", "pkg", "extproc", "lanes.go"))
 	find := func(pattern string) (found []string) {
 		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(source, -1) {

@@ -70,6 +70,9 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 		a.bytes.Wake()
 		a.lanes.Observe(adaptive.Severity(p.Severity))
 	})
+	if err := extproc.CheckVerdicts(); err != nil {
+		return nil, err
+	}
 	a.server = extproc.NewServer(cfg, extproc.Dependencies{
 		Bytes: a.bytes, Pressure: a.monitor.Pressure, Lanes: a.lanes,
 		Parents:  adaptive.NewParentTokens(key, cfg.Fanout.TTL, cfg.Fanout.MaxDepth),

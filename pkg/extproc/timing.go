@@ -105,7 +105,7 @@ func (x *exchange) gathersEvidence() bool {
 // its messages: it is timed only while it holds bytes.
 func (x *exchange) uploadIsTimed() bool {
 	place := x.permit.held && x.settings.Lanes.Mode == adaptive.Enforce && !x.facts.grpc && !x.responded
-	return x.plan.showsProgress() && x.replies.empty() && !x.body.arrived() && (x.reservation.held() || place)
+	return x.plan.showsProgress() && x.replies.empty() && (x.reservation.held() || place)
 }
 
 // timer is readable when a deadline may have passed.
@@ -134,7 +134,8 @@ func (t *timing) stop() {
 }
 
 // expire handles a timer that fired: the decision is taken on what has arrived, or an upload that has stalled or trickles
-// loses what it holds and, where it still can be, is refused.
+// is refused. It only loses what it has reserved where a pause is no fault, as in a gRPC stream, where the response has
+// begun, and where the body may be all there.
 func (x *exchange) expire() *Verdict {
 	now := time.Now()
 	x.timing.due = time.Time{}
@@ -148,10 +149,16 @@ func (x *exchange) expire() *Verdict {
 	case x.keepsPace():
 		x.timing.resetPace(now)
 		return nil
-	case x.facts.grpc, x.responded: // a pause is no fault of a gRPC stream, and an answer that has begun cannot be taken back
+	case x.facts.grpc, x.responded, x.endIsMissing():
 		x.reservation.giveBack(x.body.seen)
 		x.timing.resetPace(now)
 		return nil
 	}
 	return newVerdict(uploadTimeout, 0)
+}
+
+// endIsMissing reports that the body looks complete, in a plan that does not show the end of a body that ends with a
+// trailer: then it may be the upstream that takes its time.
+func (x *exchange) endIsMissing() bool {
+	return !x.plan.withholdsHeaders() && !x.facts.bodyless && (x.body.arrived() || x.body.scanner.Features().Complete)
 }

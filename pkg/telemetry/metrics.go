@@ -97,7 +97,9 @@ func (m *Metrics) Decided(ctx context.Context, d extproc.Decision) {
 	if d.LaneWait > 0 {
 		m.exchange.laneWait.Record(ctx, d.LaneWait.Seconds(), cluster.record...)
 	}
-	if d.Reason != reasonAdmitted && d.Reason != reasonGone {
+	switch d.Reason {
+	case reasonAdmitted, reasonGone, reasonAnsweredEarlier:
+	default:
 		m.refusals.add(d)
 	}
 }
@@ -107,8 +109,9 @@ const reasonNeverFits = "body_exceeds_budget"
 
 // Reasons of decisions that are no refusals.
 const (
-	reasonAdmitted = "admitted"
-	reasonGone     = "client_gone"
+	reasonAdmitted        = "admitted"
+	reasonGone            = "client_gone"
+	reasonAnsweredEarlier = "answered_earlier"
 )
 
 // FirstByte implements extproc.Observer.
