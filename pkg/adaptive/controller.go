@@ -46,6 +46,7 @@ type Controller struct {
 	window window
 	curve  curve
 	counts counts
+	signal Signal
 }
 
 // tally is a number of requests and their cost.

@@ -38,6 +38,7 @@ type Permit struct {
 	forward   bool  // forwarding starts with the admission
 	begun     bool  // the response has begun
 	unsampled bool  // no latency sample, or none any more
+	answer    Answer
 }
 
 // notForwarded is the start of a latency sample that has none.

@@ -34,6 +34,30 @@ type Settings struct {
 	LatencyGradientThreshold float64       `yaml:"latencyGradientThreshold" doc:"Relative rise of short over long latency that counts as overload; in (0,1]."`
 	VirtualLanes             bool          `yaml:"virtualLanes" env:"OMNIROUTE_CHAT_VIRTUAL_LANES" doc:"A queue per tenant, shared fairly by settled work."`
 	GenerationCost           int           `yaml:"generationCost" min:"0" max:"1000" doc:"Cost a request keeps from its first response byte to its end."`
+	FirstToken               FirstToken    `yaml:"firstToken" enum:"auto,witness,headers,body" doc:"Where the first token of a response is seen: witness is a second filter for the first byte of the response body, body has Envoy send all of the body, headers takes the response headers for it. auto is witness in enforce, headers otherwise. The Envoy configuration must match."`
+	FirstTokenSample         int           `yaml:"firstTokenSample" min:"1" max:"10000" doc:"The witness is called for one response in this many."`
+}
+
+// FirstToken is how a cluster is to see first tokens.
+type FirstToken string
+
+// The ways to see first tokens. FirstTokenAuto is FirstTokenWitness in enforce mode, and FirstTokenHeaders otherwise.
+const (
+	FirstTokenAuto    FirstToken = "auto"
+	FirstTokenWitness FirstToken = "witness"
+	FirstTokenHeaders FirstToken = "headers"
+	FirstTokenBody    FirstToken = "body"
+)
+
+// Witnessed reports whether the witness is wanted.
+func (s Settings) Witnessed() bool {
+	switch s.FirstToken {
+	case FirstTokenWitness:
+		return s.Mode != Off
+	case FirstTokenAuto:
+		return s.Mode == Enforce
+	}
+	return false
 }
 
 // DefaultSettings are the documented defaults.
@@ -43,5 +67,6 @@ func DefaultSettings() Settings {
 		MaxWait: 5 * time.Second, Window: time.Second, DecreaseFactor: 0.8, CriticalDecreaseFactor: 0.5,
 		IncreaseStep: 1, MaxIncreasePerWindow: 1, ShortAlpha: 0.5, LongAlpha: 0.1,
 		UtilizationHigh: 0.7, UtilizationLow: 0.3, LatencyGradientThreshold: 0.25, GenerationCost: 1,
+		FirstToken: FirstTokenAuto, FirstTokenSample: 1,
 	}
 }

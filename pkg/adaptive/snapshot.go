@@ -44,6 +44,8 @@ type Snapshot struct {
 	Pressure    string               `json:"pressure"`
 	LastReason  StepReason           `json:"lastReason"`
 	StepCounts  map[StepReason]int64 `json:"stepCounts"`
+	// Signal is where the first token of the latest response was looked for; empty before the first.
+	Signal Signal `json:"signal"`
 
 	VirtualFanoutProbed  int64 `json:"virtualFanoutProbed"`
 	VirtualFanoutSkipped int64 `json:"virtualFanoutSkipped"`
@@ -97,7 +99,7 @@ func (c *Controller) totalsLocked(now int64) Snapshot {
 		AdmittedCount: c.counts.admitted, RejectedCount: c.counts.rejected,
 		WouldAdmitCount: c.counts.wouldAdmit, WouldQueueCount: c.counts.wouldQueue, WouldRejectCount: c.counts.wouldReject,
 		ShortLatencyEWMA: c.state.short / 1e6, LongLatencyEWMA: c.state.long / 1e6,
-		Utilization: c.window.utilization, Pressure: c.window.severity.String(), LastReason: c.window.lastReason,
+		Utilization: c.window.utilization, Pressure: c.window.severity.String(), LastReason: c.window.lastReason, Signal: c.signal,
 		StepCounts:          make(map[StepReason]int64, len(c.counts.steps)),
 		VirtualFanoutProbed: c.counts.probed, VirtualFanoutSkipped: c.counts.skipped, Shutdown: c.shutdown,
 	}

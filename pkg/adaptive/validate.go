@@ -3,6 +3,7 @@ package adaptive
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -51,5 +52,8 @@ func (s Settings) Validate() error {
 	check(s.UtilizationLow >= 0 && s.UtilizationLow < s.UtilizationHigh, "utilizationLow", "in [0,utilizationHigh)", s.UtilizationLow)
 	halfOpenUnit("latencyGradientThreshold", s.LatencyGradientThreshold)
 	check(s.GenerationCost >= 0 && s.GenerationCost <= MaxCost, "generationCost", "in 0..1000", s.GenerationCost)
+	check(slices.Contains([]FirstToken{FirstTokenAuto, FirstTokenWitness, FirstTokenHeaders, FirstTokenBody}, s.FirstToken),
+		"firstToken", "auto, witness, headers or body", fmt.Sprintf("%q", s.FirstToken))
+	check(s.FirstTokenSample >= 1 && s.FirstTokenSample <= 10_000, "firstTokenSample", "in 1..10000", s.FirstTokenSample)
 	return errors.Join(faults...)
 }

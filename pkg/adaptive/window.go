@@ -160,8 +160,11 @@ func (c *Controller) sampleLocked(p *Permit) {
 	}
 }
 
-// learnLocked counts how a request ended. Cancelled clients and refusals of ours teach nothing.
+// learnLocked counts how a request ended. Cancelled clients, refusals of ours and answers of the proxy teach nothing.
 func (c *Controller) learnLocked(p *Permit, o Outcome) {
+	if p.answer == AnswerProxyFailed {
+		return
+	}
 	switch o {
 	case OK:
 		c.window.completed++
