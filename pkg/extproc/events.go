@@ -61,9 +61,7 @@ func (x *exchange) take(m *wire.Message) *Verdict {
 		x.respond(m)
 	case wire.ResponseBody, wire.ResponseTrailers:
 		x.replies.push(m, x.plan.echoes(m.Phase))
-		if m.EndOfStream || m.Phase == wire.ResponseTrailers {
-			x.release()
-		}
+		x.continueResponse(m)
 	case wire.None:
 	}
 	return nil
@@ -107,10 +105,11 @@ func (x *exchange) endBody() {
 // respond takes in the first byte of the response: the upstream has the body and has begun to answer.
 func (x *exchange) respond(m *wire.Message) {
 	x.responded = true
-	code := statusOf(m)
-	x.outcome = outcomeOf(code)
+	answer := readAnswer(m)
+	code := answer.status
+	x.outcome = answer.outcome()
 	x.facts.upgrade = x.facts.upgrade && (code == 101 || (x.facts.connect && code/100 == 2))
-	x.permit.firstByte(code)
+	x.respondLane(answer)
 	x.tracing.firstByte(code)
 	switch waiting := x.permit.waiting() || x.reservation.waiting(); {
 	case x.decided:
@@ -125,6 +124,22 @@ func (x *exchange) respond(m *wire.Message) {
 		x.reservation.close()
 	}
 	if m.EndOfStream {
+		x.noBody = true
+		x.release()
+	}
+}
+
+// continueResponse takes in what follows the response headers. The status of a gRPC response comes in its trailers.
+func (x *exchange) continueResponse(m *wire.Message) {
+	if m.Phase == wire.ResponseBody && m.BodyLen() > 0 {
+		x.permit.firstBody()
+	}
+	if m.Phase == wire.ResponseTrailers {
+		if o, known := grpcOutcome(m); known && x.outcome == adaptive.OK {
+			x.outcome = o
+		}
+	}
+	if m.EndOfStream || m.Phase == wire.ResponseTrailers {
 		x.release()
 	}
 }

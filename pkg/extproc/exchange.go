@@ -34,6 +34,7 @@ type exchange struct {
 	decided        bool // answers go out as messages come
 	reported       bool // the decision is counted
 	responded      bool // response headers have come
+	noBody         bool // the response has none
 	moot           bool // an answer came before the decision: the gates have nothing left to protect
 	described      bool // the answer with the metadata is out
 
@@ -53,6 +54,9 @@ func (x *exchange) run() error {
 	}
 	if err != nil {
 		return normalEnd(err) // it never began: nothing to decide, nothing to count
+	}
+	if isWitness(first) {
+		return x.witness(first)
 	}
 	x.begin(first)
 	if first.Observability {
@@ -123,6 +127,7 @@ func (x *exchange) admit() result {
 	x.timing.resetPace(time.Now()) // the upload is not responsible for what the decision took
 	x.body.scans = x.body.scans && x.scanMatters()
 	x.permit.forwarded()
+	x.expectWitness()
 	if err := x.flush(); err != nil {
 		return endedBy(err)
 	}
@@ -176,6 +181,7 @@ func (x *exchange) refuse(v *Verdict) error {
 func (x *exchange) release() {
 	x.lease.release()
 	x.reservation.close()
+	x.endWitness()
 	x.permit.release(x.outcome)
 	x.tracing.released()
 }

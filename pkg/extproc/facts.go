@@ -32,6 +32,7 @@ type facts struct {
 	grpc     bool // a gRPC caller: refusals carry a gRPC status
 	connect  bool // switches with any 2xx, not with 101
 	upgrade  bool // WebSocket or CONNECT: what follows are frames, not a body
+	streams  bool // asks for a stream by its path
 	bodyless bool // by its method, the request has no body worth waiting for
 	encoded  bool // the body is compressed: its bytes say nothing
 
@@ -71,6 +72,7 @@ func readFacts(m *wire.Message, p *policy) facts {
 	})
 	f.addContentType(string(h.contentType))
 	f.encoded = len(h.encoding) > 0 && !strings.EqualFold(string(h.encoding), "identity")
+	f.streams = asksForStream(string(h.path))
 	f.connect = string(h.method) == "CONNECT"
 	f.upgrade = f.connect || (string(h.method) == "GET" && len(h.upgrade) > 0 && f.declared <= 0)
 	f.bodyless = bodyless(string(h.method)) || len(h.upgrade) > 0
@@ -115,8 +117,13 @@ func (f *facts) addLength(value []byte) {
 func (f *facts) addContentType(value string) {
 	media, _, _ := strings.Cut(value, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
+	f.grpc = isGRPC(media)
+}
+
+// isGRPC reports application/grpc and its relatives, in lower case.
+func isGRPC(media string) bool {
 	rest, ok := strings.CutPrefix(media, grpcMediaTypePrefix)
-	f.grpc = ok && (rest == "" || rest[0] == '+' || rest[0] == '-')
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == '-')
 }
 
 // bodyless reports the methods whose body, if there is one, has no meaning (RFC 9110, 9.3).

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/pkg/adaptive"
-	"github.com/headgate/headgate/pkg/extproc/wire"
 )
 
 // anonymousLane names, outside the process, the lane of requests without a tenant.
@@ -22,7 +21,10 @@ type permit struct {
 	held      bool // admitted, and to be given back with release
 	begun     bool // forwarding began with the admission
 
-	unsampled bool // how long a stream of frames lasts is not latency
+	witness   string     // under which the witness finds this permit; "" while it is not looked for
+	sightings *sightings // of the cluster, where it wants witnesses
+	body      bool       // the first message of the response body is the first token
+	unsampled bool       // how long a stream of frames lasts is not latency
 	cost      int
 	priced    int64 // bytes that the cost is for
 }
@@ -52,7 +54,7 @@ func (x *exchange) requestLane() *Verdict {
 	p.requested = true
 	p.cost, p.priced = x.body.cost(), x.body.bytes()
 	p.begun = !x.leaseGoverns() && x.need() == 0
-	p.unsampled = x.facts.upgrade || x.facts.grpc
+	p.unsampled = x.facts.upgrade
 	request := adaptive.Request{
 		Lane: x.laneName(), Weight: x.facts.tenant.weight, Cost: p.cost,
 		MaxWait: cmp.Or(x.waitLeft(), noWait), Forward: p.begun,
@@ -132,15 +134,12 @@ func (p *permit) raise(b *body) {
 	}
 }
 
-// firstByte ends the latency sample. The time to an error says nothing about the time that work takes.
-func (p *permit) firstByte(code int) {
-	if !p.held {
-		return
+// firstBody is the first message of the response body.
+func (p *permit) firstBody() {
+	if p.held && p.body {
+		p.body = false
+		p.adaptive.FirstToken()
 	}
-	if code >= 400 {
-		p.adaptive.NoSample()
-	}
-	p.adaptive.FirstByte()
 }
 
 // release gives the place back, whichever state it is in.
@@ -152,31 +151,6 @@ func (p *permit) release(o adaptive.Outcome) {
 		p.adaptive.Done(o)
 	}
 	p.wait, p.held = nil, false
-}
-
-// statusOf reads the status of a response; 0 where there is none.
-func statusOf(m *wire.Message) (code int) {
-	value, _ := m.Header(":status")
-	for _, c := range value {
-		if c < '0' || c > '9' || code > 999 {
-			return 0
-		}
-		code = code*10 + int(c-'0')
-	}
-	return code
-}
-
-// outcomeOf says what a response teaches the limit.
-func outcomeOf(code int) adaptive.Outcome {
-	switch {
-	case code == 429 || code == 503:
-		return adaptive.Overload
-	case code == 408 || code == 504:
-		return adaptive.Timeout
-	case code >= 500:
-		return adaptive.UpstreamError
-	}
-	return adaptive.OK
 }
 
 // parentToken makes the token that a gateway upstream puts on the requests it turns this one into; "" where requests are

@@ -33,6 +33,16 @@ func (p plan) forwardsEarly() bool {
 	return !p.early && (p.request == wire.BodyStreamed || p.echoes(wire.RequestBody))
 }
 
+// showsResponse reports whether the response body comes as it is sent.
+func (p plan) showsResponse() bool {
+	return p.response == wire.BodyStreamed || p.echoes(wire.ResponseBody)
+}
+
+// watchesResponse reports whether the response body is all that comes, to be seen and not to be changed.
+func (p plan) watchesResponse() bool {
+	return p.request == wire.BodyNone && p.response == wire.BodyStreamed
+}
+
 // ends reports whether m is the last message of the request body. A buffering Envoy sends one message with all of the
 // body, and does not mark it as the last when trailers follow.
 func (p plan) ends(m *wire.Message) bool { return m.EndOfStream || p.request == wire.BodyBuffered }

@@ -134,7 +134,7 @@ func (x *exchange) metadata(reason string) []wire.Value {
 	if lane == "" {
 		lane = anonymousLane
 	}
-	return []wire.Value{
+	values := []wire.Value{
 		{Key: "decision", Text: decision},
 		{Key: "reason", Text: reason},
 		{Key: "bytes", Number: float64(d.Bytes)},
@@ -142,6 +142,10 @@ func (x *exchange) metadata(reason string) []wire.Value {
 		{Key: "lane", Text: lane},
 		{Key: "wait_ms", Number: float64(d.Waited.Milliseconds())},
 	}
+	if x.permit.witness != "" {
+		values = append(values, wire.Value{Key: witnessKey, Text: x.permit.witness})
+	}
+	return values
 }
 
 func (x *exchange) send(f wire.Frame) error { return x.stream.SendMsg(f) }

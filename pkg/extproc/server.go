@@ -56,6 +56,7 @@ type Server struct {
 	sheds      *shedLog
 	laneKey    []byte
 	clusters   clusters
+	witnesses  witnesses
 	active     atomic.Int64
 	background sync.WaitGroup
 	letGo      chan struct{}
@@ -66,7 +67,7 @@ func NewServer(c *config.Config, d Dependencies) *Server {
 	s := &Server{
 		bytes: d.Bytes, pressure: d.Pressure, shed: d.Shed, lanes: d.Lanes, parents: d.Parents, leases: d.Leases, observe: d.Observer, startSpan: d.StartSpan,
 		log: d.Log, sheds: newShedLog(d.Log), laneKey: orRandom(d.LaneKey),
-		clusters: clusters{known: map[string]struct{}{}}, letGo: make(chan struct{}),
+		clusters: clusters{known: map[string]struct{}{}}, witnesses: newWitnesses(), letGo: make(chan struct{}),
 	}
 	if s.shed == nil {
 		s.shed = func() bool { return s.pressure().Severity >= budget.Critical }

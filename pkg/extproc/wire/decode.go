@@ -54,11 +54,11 @@ func (m *Message) decodeField(c *cursor) error {
 		return err
 	}
 	switch num {
-	case 2, 3:
+	case 2, 3, 7:
 		return m.decodeHeaders(phaseOf[num], c, n)
 	case 4, 5:
 		return m.decodeBody(phaseOf[num], c, n)
-	case 6, 7:
+	case 6: // nothing looks at request trailers
 		m.setPhase(phaseOf[num])
 		return c.skip(n)
 	case 8:
