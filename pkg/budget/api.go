@@ -46,4 +46,5 @@ type Ask struct {
 	Bytes     int64         // what to charge
 	MaxWait   time.Duration // upper bound from the caller (what is left of decision.maxWait), 0 = do not wait; the pressure policy may shorten it
 	Structure bool          // heavy by structure only: refused as structure_limit
+	Trickle   bool          // one of the few that critical pressure lets through (see Monitor.Shed)
 }

@@ -1,14 +1,12 @@
 package budget
 
 // Backlog is what arrived of a heavy body while its exchange waits for something other than the budget. It counts against
-// Queue.MaxQueuedBytes like the bytes of waiters, and reserves nothing. One goroutine uses it; Release may come from any.
+// Queue.MaxQueuedBytes like the bytes of waiters, and reserves nothing. One goroutine uses it.
 type Backlog struct {
-	c        *Controller
-	key      string
-	bytes    int64
-	refused  chan struct{} // closed when the bytes may no longer wait
-	refusal  *Refusal
-	released bool
+	c       *Controller
+	entry   valveEntry
+	refused chan struct{} // closed when the bytes may no longer wait
+	refusal *Refusal
 }
 
 // Backlog begins to count bytes that wait under a fairness key. Exactly one result is non-nil.
@@ -16,9 +14,11 @@ func (c *Controller) Backlog(key string, bytes int64) (*Backlog, *Refusal) {
 	if key == "" {
 		key = Anonymous
 	}
-	b := &Backlog{c: c, key: key, refused: make(chan struct{})}
-	if refusal := b.Grow(bytes); refusal != nil {
-		return nil, refusal
+	b := &Backlog{c: c, refused: make(chan struct{})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.queue.valve.enter(&b.entry, key, bytes, int64(c.settings.Queue.MaxQueuedBytes), b.evictLocked) {
+		return nil, b.refuseLocked()
 	}
 	return b, nil
 }
@@ -29,13 +29,13 @@ func (b *Backlog) Grow(total int64) *Refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case b.released || total <= b.bytes:
+	case b.refusal != nil:
+		return b.refusal
+	case b.entry.key == nil || total <= b.entry.bytes:
 		return nil
-	case total-b.bytes > int64(c.settings.Queue.MaxQueuedBytes)-c.queue.bytes:
-		return c.refuseLocked(QueuedBytesBudget, false, c.settings.Queue.MaxWait)
+	case !c.queue.valve.grow(&b.entry, total-b.entry.bytes, int64(c.settings.Queue.MaxQueuedBytes)):
+		return b.refuseLocked()
 	}
-	c.queue.bytes += total - b.bytes
-	b.bytes = total
 	return nil
 }
 
@@ -51,11 +51,19 @@ func (b *Backlog) Refusal() *Refusal {
 
 // Release stops counting. It may be called more than once.
 func (b *Backlog) Release() {
-	c := b.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !b.released {
-		b.released = true
-		c.queue.bytes -= b.bytes
-	}
+	b.c.mu.Lock()
+	defer b.c.mu.Unlock()
+	b.c.queue.valve.leave(&b.entry)
+}
+
+func (b *Backlog) refuseLocked() *Refusal {
+	b.refusal = b.c.refuseLocked(QueuedBytesBudget, false, b.c.settings.Queue.MaxWait)
+	return b.refusal
+}
+
+// evictLocked makes room for a key that has less waiting.
+func (b *Backlog) evictLocked() {
+	b.refuseLocked()
+	b.c.queue.valve.leave(&b.entry)
+	close(b.refused)
 }

@@ -18,6 +18,7 @@ type Controller struct {
 	settings Settings
 	budget   Budget
 	inflight int64      // bytes of all live holds
+	ahead    int64      // those of them that no body has needed yet
 	live     list[Hold] // by the time they were granted, youngest last
 	active   int        // live holds in ordinary slots
 	headroom int        // live holds in headroom slots
@@ -91,13 +92,16 @@ func (c *Controller) Acquire(a Ask) (*Hold, *Waiter, *Refusal) {
 	defer c.mu.Unlock()
 	p := c.pressure()
 	slot := c.slotLocked(p)
+	c.makeRoomLocked(a.Bytes)
 	switch {
-	case p.Severity >= Critical:
+	case p.Severity >= Critical && !a.Trickle:
 		return nil, nil, c.refuseLocked(ResourcePressure, a.Structure, 0)
 	case a.Bytes > c.budget.Bytes:
 		return nil, nil, c.refuseLocked(BodyExceedsBudget, a.Structure, 0)
 	case slot && c.queue.empty() && c.roomLocked(a.Bytes):
-		return c.admitLocked(a.Key, a.Bytes), nil, nil
+		h := c.admitLocked(a.Key, a.Bytes)
+		h.trickle = a.Trickle
+		return h, nil, nil
 	}
 	w, refusal := c.waitLocked(&Waiter{
 		c: c, key: a.Key, bytes: a.Bytes, structure: a.Structure, bound: c.boundLocked(p, slot, a.MaxWait),
@@ -121,6 +125,17 @@ func (c *Controller) Contended(since time.Time) bool {
 // roomLocked reports whether bytes more fit the budget. After the budget shrank, what is left may be negative.
 func (c *Controller) roomLocked(bytes int64) bool {
 	return bytes <= c.budget.Bytes-c.inflight
+}
+
+// makeRoomLocked takes back what was reserved ahead of the bytes that arrived, where bytes more do not fit without it: it
+// was for times in which nobody needs it.
+func (c *Controller) makeRoomLocked(bytes int64) {
+	if c.roomLocked(bytes) || c.ahead == 0 {
+		return
+	}
+	for h := range c.live.all() {
+		h.resizeLocked(min(h.bytes, h.needed))
+	}
 }
 
 // slotLocked reports whether one more request may be in flight.
@@ -155,7 +170,7 @@ func (c *Controller) waitLocked(w *Waiter) (*Waiter, *Refusal) {
 	switch {
 	case w.bound == 0:
 		return nil, c.refuseLocked(InflightBytesBudget, w.structure, w.bound)
-	case w.bytes > int64(c.settings.Queue.MaxQueuedBytes)-c.queue.bytes:
+	case !c.queue.valve.enter(&w.entry, w.key, w.bytes, int64(c.settings.Queue.MaxQueuedBytes), w.evictLocked):
 		return nil, c.refuseLocked(QueuedBytesBudget, w.structure, w.bound)
 	}
 	w.done = make(chan struct{})
@@ -191,6 +206,7 @@ func (c *Controller) admitLocked(key string, bytes int64) *Hold {
 	h.place.of = h
 	c.live.pushBack(&h.place)
 	*c.slotsLocked(h)++
+	h.needed = bytes
 	h.resizeLocked(bytes)
 	return h
 }

@@ -14,7 +14,10 @@ type Hold struct {
 	headroom bool      // in a headroom slot
 	place    node[Hold]
 
-	bytes    int64
+	trickle bool // let through although the pressure was critical
+
+	needed   int64   // what its body is known to need
+	bytes    int64   // what is reserved, at least needed
 	growth   *Waiter // pending growth
 	released bool
 }
@@ -55,7 +58,7 @@ func (h *Hold) Grow(total int64, maxWait time.Duration) (*Waiter, *Refusal) {
 	}
 	p := c.pressure()
 	switch {
-	case p.Severity >= Critical:
+	case p.Severity >= Critical && !h.trickle:
 		return nil, c.refuseLocked(ResourcePressure, false, 0)
 	case total > c.budget.Bytes:
 		return nil, c.refuseLocked(BodyExceedsBudget, false, 0)
@@ -72,6 +75,7 @@ func (h *Hold) Shrink(total int64) {
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
 	if total = max(total, 0); total < h.bytes {
+		h.needLocked(min(h.needed, total))
 		h.resizeLocked(total)
 		h.c.dispatchLocked()
 	}
@@ -93,17 +97,31 @@ func (h *Hold) tryGrowLocked(total int64) bool {
 	case h.released:
 		return false
 	case total <= h.bytes:
+		h.needLocked(max(h.needed, total))
 		return true
-	case !c.roomLocked(total - h.bytes):
+	}
+	h.needLocked(max(h.needed, min(total, h.bytes)))
+	c.makeRoomLocked(total - h.bytes)
+	if !c.roomLocked(total - h.bytes) {
 		return false
 	}
 	ahead := min(h.bytes+min(h.bytes, maxGrowth), int64(c.settings.HardMaxBody))
+	h.needLocked(total)
 	if ahead > total && c.queue.empty() && c.roomLocked(ahead-h.bytes) {
 		total = ahead
 	}
 	h.resizeLocked(total)
 	return true
 }
+
+// needLocked notes what the body needs; what is reserved beyond it goes back as soon as somebody lacks bytes.
+func (h *Hold) needLocked(bytes int64) {
+	h.c.ahead -= h.aheadLocked()
+	h.needed = bytes
+	h.c.ahead += h.aheadLocked()
+}
+
+func (h *Hold) aheadLocked() int64 { return max(0, h.bytes-h.needed) }
 
 func (h *Hold) cancelGrowthLocked() {
 	if w := h.growth; w != nil {
@@ -114,6 +132,7 @@ func (h *Hold) cancelGrowthLocked() {
 
 func (h *Hold) releaseLocked() {
 	h.cancelGrowthLocked()
+	h.needLocked(0)
 	h.resizeLocked(0)
 	h.released = true
 	h.c.live.remove(&h.place)
@@ -123,8 +142,10 @@ func (h *Hold) releaseLocked() {
 // resizeLocked is the one place where reserved bytes change.
 func (h *Hold) resizeLocked(bytes int64) {
 	c := h.c
+	c.ahead -= h.aheadLocked()
 	c.inflight += bytes - h.bytes
 	h.bytes = bytes
+	c.ahead += h.aheadLocked()
 	if c.onChange != nil {
 		c.onChange(c.inflight, c.budget.Bytes)
 	}

@@ -175,8 +175,8 @@ func (w *world) check(t *rapid.T) {
 			t.Fatalf("a waiter was passed over %d times, want at most %d", waiter.passed, maxPassed)
 		}
 	}
-	if queued != c.queue.bytes || len(waiting) != c.queue.waiting {
-		t.Fatalf("counted %d waiters with %d bytes, want %d with %d", len(waiting), queued, c.queue.waiting, c.queue.bytes)
+	if queued != c.queue.valve.bytes || len(waiting) != c.queue.waiting {
+		t.Fatalf("counted %d waiters with %d bytes, want %d with %d", len(waiting), queued, c.queue.waiting, c.queue.valve.bytes)
 	}
 	if len(waiting) > 0 {
 		w.checkFrontLocked(t, waiting[0])

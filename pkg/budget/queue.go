@@ -9,7 +9,7 @@ type queue struct {
 	lanes   map[string]*lane
 	turns   list[lane]
 	waiting int
-	bytes   int64 // the sum of the waiters' charges
+	valve   valve // bounds the waiting bytes
 }
 
 // lane is one key's waiters. It exists only while somebody waits in it.
@@ -46,7 +46,6 @@ func (q *queue) push(w *Waiter) {
 	l.waiters.insertBefore(before, &w.place)
 	l.waiting++
 	q.waiting++
-	q.bytes += w.bytes
 }
 
 // remove lets w leave from wherever it stands. Its key keeps its turn, unless w was the last.
@@ -56,7 +55,7 @@ func (q *queue) remove(w *Waiter) {
 	w.lane = nil
 	l.waiting--
 	q.waiting--
-	q.bytes -= w.bytes
+	q.valve.leave(&w.entry)
 	if l.waiting == 0 {
 		q.turns.remove(&l.turn)
 		delete(q.lanes, l.key)

@@ -101,7 +101,7 @@ func TestQueueOrder(t *testing.T) {
 			r.granted(b1).Release()
 			r.waits(a1, a2)
 		}},
-		{"a key with a thousand waiters delays another's by one service at most", scenario{budget: 10, settings: valve(4 * mib)}, func(r *rig) {
+		{"a key with a thousand waiters delays another's by one service at most", scenario{budget: 10, settings: maxQueued(4 * mib)}, func(r *rig) {
 			h := r.admit(ask("a", 10))
 			for range 1000 {
 				r.wait(ask("a", 10))
@@ -263,7 +263,7 @@ func TestGrowth(t *testing.T) {
 			r.refused(w, Refusal{QueueTimeout, seconds(2)})
 			has(r, h, 60)
 		}},
-		{"is refused at once when it may not wait, or never fits", scenario{budget: 100, settings: valve(20)}, func(r *rig) {
+		{"is refused at once when it may not wait, or never fits", scenario{budget: 100, settings: maxQueued(20)}, func(r *rig) {
 			h := r.admit(ask("a", 60))
 			r.admit(ask("b", 40))
 			for _, c := range []struct {

@@ -221,7 +221,7 @@ func both(changes ...func(*Settings)) func(*Settings) {
 }
 
 func maxWait(d time.Duration) func(*Settings) { return func(s *Settings) { s.Queue.MaxWait = d } }
-func valve(n Size) func(*Settings)            { return func(s *Settings) { s.Queue.MaxQueuedBytes = n } }
+func maxQueued(n Size) func(*Settings)        { return func(s *Settings) { s.Queue.MaxQueuedBytes = n } }
 
 // seconds is a Retry-After.
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

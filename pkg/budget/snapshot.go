@@ -36,7 +36,7 @@ func (c *Controller) Snapshot() Snapshot {
 		ActiveHeavy:           c.active,
 		ActiveHealthyHeadroom: c.headroom,
 		Waiting:               c.queue.waiting,
-		QueuedBytes:           c.queue.bytes,
+		QueuedBytes:           c.queue.valve.bytes,
 		ShedsByReason:         make(map[Reason]int64, len(c.sheds)),
 		InflightBytes:         c.inflight,
 		MaxInflightBytes:      c.budget.Bytes,

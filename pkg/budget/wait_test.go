@@ -158,7 +158,7 @@ func TestWaitersLeave(t *testing.T) {
 // Given the valve of waiting bytes, what would exceed it is refused at once and never charged.
 func TestQueuedBytesValve(t *testing.T) {
 	t.Parallel()
-	full := func(v Size) scenario { return scenario{settings: valve(v)} }
+	full := func(v Size) scenario { return scenario{settings: maxQueued(v)} }
 	for _, c := range []struct {
 		name  string
 		start scenario

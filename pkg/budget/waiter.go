@@ -16,6 +16,7 @@ type Waiter struct {
 
 	lane    *lane // nil once settled
 	place   node[Waiter]
+	entry   valveEntry
 	passed  int // how often others were served before it because it did not fit
 	hold    *Hold
 	refusal *Refusal
@@ -75,6 +76,7 @@ func (w *Waiter) expire() {
 // grantLocked gives w, which has left the queue, what it waited for.
 func (w *Waiter) grantLocked() {
 	if h := w.grows; h != nil {
+		h.needLocked(h.bytes + w.bytes)
 		h.resizeLocked(h.bytes + w.bytes)
 		w.hold = h
 	} else {
@@ -82,6 +84,9 @@ func (w *Waiter) grantLocked() {
 	}
 	w.settleLocked()
 }
+
+// evictLocked makes room for a key that has fewer bytes waiting.
+func (w *Waiter) evictLocked() { w.refuseLocked(QueuedBytesBudget) }
 
 // refuseLocked sends w away from the queue.
 func (w *Waiter) refuseLocked(r Reason) {
@@ -110,6 +115,7 @@ func (w *Waiter) takeBackLocked() {
 	case w.grows == nil:
 		h.releaseLocked()
 	default:
+		h.needLocked(max(h.needed-w.bytes, 0))
 		h.resizeLocked(max(h.bytes-w.bytes, 0))
 	}
 }

@@ -29,10 +29,14 @@ var gates = []gate{
 
 // pressureGate sheds while memory is critical, but for the trickle that lets a garbage-collected process recover.
 func (x *exchange) pressureGate() (bool, *Verdict) {
-	if x.facts.parent != nil || !x.server.shed() {
+	switch {
+	case x.underPressure() == nil:
 		return false, nil
+	case x.server.shed():
+		return false, x.shed(budget.ResourcePressure)
 	}
-	return false, x.shed(budget.ResourcePressure)
+	x.reservation.trickle = true
+	return false, nil
 }
 
 func (x *exchange) underPressure() *Verdict {

@@ -16,6 +16,8 @@ type reservation struct {
 	backlog *budget.Backlog // what arrived while the exchange waits for its lane
 	open    bool            // bytes are charged as they arrive
 	closed  bool            // given back for good
+	known   int64           // what was reserved when it last changed here
+	trickle bool            // one of the few that critical pressure lets through
 	base    int64           // body bytes that came before the reservation was last given back
 
 	waitBegan time.Time
@@ -128,13 +130,14 @@ func (x *exchange) charge() *Verdict {
 		return nil
 	case r.hold == nil:
 		return x.reserve(need)
-	case need <= r.hold.Bytes():
-		return nil // a budget that has shrunk admits nothing new, but takes nothing back
+	case r.hold.TryGrow(need): // a budget that has shrunk admits nothing new, but takes nothing back
+		if need > r.known {
+			r.known = r.hold.Bytes()
+			x.tracing.bytesEvent("growth", need)
+		}
+		return nil
 	case need > x.server.bytes.Budget().Bytes:
 		return x.shed(budget.BodyExceedsBudget)
-	case r.hold.TryGrow(need):
-		x.tracing.bytesEvent("growth", need)
-		return nil
 	}
 	waiter, refusal := r.hold.Grow(need, x.waitLeft())
 	x.waitForBytes(waiter, need)
@@ -146,9 +149,10 @@ func (x *exchange) reserve(bytes int64) *Verdict {
 	hold, waiter, refusal := x.server.bytes.Acquire(budget.Ask{
 		Key: x.facts.tenant.name, Bytes: bytes, MaxWait: x.waitLeft(),
 		Structure: x.body.bytes()-x.reservation.base < int64(x.policy.config.Bytes.LargeBody),
+		Trickle:   x.reservation.trickle,
 	})
 	if hold != nil {
-		x.reservation.hold = hold
+		x.reservation.hold, x.reservation.known = hold, bytes
 		x.tracing.bytesEvent("grant", bytes)
 		x.timing.resetPace(time.Now()) // until now nobody went short for the upload's pauses
 	}
@@ -173,8 +177,8 @@ func (x *exchange) endByteWait() *Verdict {
 	if refusal != nil {
 		return byteVerdict(refusal)
 	}
-	r.hold = hold
-	x.tracing.bytesEvent("grant", hold.Bytes())
+	r.hold, r.known = hold, hold.Bytes()
+	x.tracing.bytesEvent("grant", r.known)
 	x.timing.resetPace(now) // the pause was ours, not the upload's
 	if v := x.charge(); v != nil {
 		return v
