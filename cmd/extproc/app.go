@@ -63,7 +63,11 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 		return nil, fmt.Errorf("leases: %w", err)
 	}
 	a.monitor = budget.NewMonitor(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio, log)
-	a.bytes = budget.New(cfg.Bytes, budget.ReadCeiling(cfg.Bytes.Budget, os.Getenv).Budget(cfg.Bytes.Budget), a.monitor.Pressure)
+	ceiling := budget.ReadCeiling(cfg.Bytes.Budget, os.Getenv)
+	if err := ceiling.Err(); err != nil && cfg.Bytes.Budget.NamesProcess() {
+		return nil, fmt.Errorf("memory limit: %w", err)
+	}
+	a.bytes = budget.New(cfg.Bytes, ceiling.Budget(cfg.Bytes.Budget), a.monitor.Pressure)
 	a.lanes = adaptive.NewRegistry(laneSettings(cfg), cfg.Tenant.MaxLanes)
 	a.monitor.OnBudget(a.bytes.SetBudget)
 	a.monitor.OnPressure(func(p budget.Pressure) {
@@ -74,7 +78,7 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 		return nil, err
 	}
 	a.server = extproc.NewServer(cfg, extproc.Dependencies{
-		Bytes: a.bytes, Pressure: a.monitor.Pressure, Lanes: a.lanes,
+		Bytes: a.bytes, Pressure: a.monitor.Pressure, Shed: a.monitor.Shed, Lanes: a.lanes,
 		Parents:  adaptive.NewParentTokens(key, cfg.Fanout.TTL, cfg.Fanout.MaxDepth),
 		LaneKey:  laneKey(key),
 		Leases:   a.leases,

@@ -17,6 +17,7 @@ func (c *Controller) Backlog(key string, bytes int64) (*Backlog, *Refusal) {
 	b := &Backlog{c: c, refused: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.dispatchAfterEvictionsLocked(c.queue.valve.evictions)
 	if !c.queue.valve.enter(&b.entry, key, bytes, int64(c.settings.Queue.MaxQueuedBytes), b.evictLocked) {
 		return nil, b.refuseLocked()
 	}
@@ -28,6 +29,7 @@ func (b *Backlog) Grow(total int64) *Refusal {
 	c := b.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.dispatchAfterEvictionsLocked(c.queue.valve.evictions)
 	switch {
 	case b.refusal != nil:
 		return b.refusal

@@ -22,7 +22,9 @@ type Limit struct {
 type Ceiling struct {
 	Limits   []Limit // tightest first, the cgroup before others of the same size; only real limits, none at or over physical memory
 	Physical int64   // memory of the machine in bytes, 0 = unknown
-	Problems []error // what could not be read or was passed over; none of it stops the reading
+	Problems []error // what could not be read or was passed over
+
+	unread []error // those of them because of which a limit may be missing
 
 	root     string
 	hostFile string
@@ -38,22 +40,29 @@ type level struct {
 	high int64 // memory.high; 0 = none
 }
 
-// ReadCeiling collects the limits of the protected process. It never fails: what cannot be read is left out and told in
-// Problems, and no limit at all is a valid answer.
+// ReadCeiling collects the limits of the protected process. What cannot be read is left out and stands in Problems. No limit
+// at all is a valid answer; that a limit could not be read is what Err reports.
 //
 // The protected process is this one unless settings say otherwise. ProtectedMemory, RuntimeLimit and CgroupPID speak of
 // another one, and so the limits of this process are not mixed with them: this process's GOMEMLIMIT counts when none of
-// the three is set, and its cgroup when it is not ProtectedMemory alone that describes the other one.
+// the three is set and the cgroup that is read is its own, and its cgroup when it is not ProtectedMemory alone that describes
+// the other one. A ProtectedMemory of nearly the machine's memory is what the downward API gives for a container without a
+// limit, and counts as the machine's.
 func ReadCeiling(s BudgetSettings, env func(string) string) Ceiling {
+	return readCeiling(s, env, s.ProtectedMemory == nil && !s.NamesProcess())
+}
+
+// readCeiling is ReadCeiling; own says that what is read is this process's own cgroup.
+func readCeiling(s BudgetSettings, env func(string) string, own bool) Ceiling {
 	root := filepath.Clean(cmp.Or(s.CgroupRoot, "/"))
 	c := Ceiling{root: root}
 	c.readHost()
 	if s.ProtectedMemory != nil {
-		c.add(SourceDownwardAPI, int64(*s.ProtectedMemory), "protectedMemory")
+		c.addStated(int64(*s.ProtectedMemory))
 	}
 	if s.RuntimeLimit != nil {
 		c.add(SourceMemoryLimit, int64(*s.RuntimeLimit), "runtimeLimit")
-	} else if s.ProtectedMemory == nil && s.CgroupPID == 0 {
+	} else if own {
 		limit, err := parseMemLimit(env("GOMEMLIMIT"))
 		c.problem(err)
 		c.add(SourceMemoryLimit, limit, "GOMEMLIMIT")
@@ -61,6 +70,10 @@ func ReadCeiling(s BudgetSettings, env func(string) string) Ceiling {
 	found, problems := findCgroup(root, s.CgroupPID)
 	c.cgroup = found
 	c.Problems = append(c.Problems, problems...)
+	if s.NamesProcess() && found.version == 0 {
+		c.unread = append(c.unread, fmt.Errorf("no memory cgroup of the process named by bytes.budget.cgroupRoot %s and cgroupPid %d: %w",
+			root, s.CgroupPID, errors.Join(append(problems, os.ErrNotExist)...)))
+	}
 	c.foreign = s.ProtectedMemory != nil && s.CgroupPID == 0 && root == "/"
 	c.readLevels()
 	slices.SortStableFunc(c.Limits, func(a, b Limit) int {
@@ -70,6 +83,22 @@ func ReadCeiling(s BudgetSettings, env func(string) string) Ceiling {
 		return cmp.Compare(tieRank(a), tieRank(b))
 	})
 	return c
+}
+
+// Err reports that a limit could not be read, although there may be one: the file is there and cannot be read, or the process
+// or root that the settings name cannot be found. What was known before should stay in force then.
+func (c Ceiling) Err() error { return errors.Join(c.unread...) }
+
+// nodeShare is the share of the machine's memory from which a stated limit is taken for the machine's own.
+const nodeShare = 0.8
+
+// addStated takes the limit that the downward API gives.
+func (c *Ceiling) addStated(bytes int64) {
+	if c.Physical > 0 && float64(bytes) >= nodeShare*float64(c.Physical) && !c.unlimited(bytes) {
+		c.add(SourceHost, bytes, "protectedMemory, which is nearly the machine's")
+		return
+	}
+	c.add(SourceDownwardAPI, bytes, "protectedMemory")
 }
 
 func tieRank(l Limit) int {
@@ -129,6 +158,7 @@ func (c *Ceiling) readLimit(path string) int64 {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
 	c.problem(err)
+	c.unread = appendError(c.unread, err)
 	return 0
 }
 
@@ -196,6 +226,9 @@ func (c Ceiling) Budget(s BudgetSettings) Budget {
 		return Budget{Bytes: bytes, Source: SourceOverride, Ceiling: bytes, Where: "override"}
 	}
 	limit := c.Effective()
+	if limit.Source == SourceHost && len(c.unread) > 0 {
+		limit = Limit{Source: SourceHost, Where: "a limit that cannot be read"} // which must not become a large one
+	}
 	return Budget{Bytes: s.derive(float64(limit.Bytes)), Source: limit.Source, Ceiling: limit.Bytes, Where: limit.Where}
 }
 

@@ -89,6 +89,7 @@ func TestCeilingSources(t *testing.T) {
 		{name: "GOMEMLIMIT is garbage", files: cgroup("1073741824"), goMemLimit: "1 GB", source: SourceCgroup, bytes: gib, problems: 1},
 		{name: "the protected container's limit", files: cgroup("max"), protected: size(gib), source: SourceDownwardAPI, bytes: gib},
 		{name: "a container without limit gets the node's memory", files: cgroup("max"), protected: size(8 * gib), source: SourceHost, bytes: 8 * gib},
+		{name: "a limit of nearly the machine is the node's allocatable", files: cgroup("max"), protected: size(7 * gib), source: SourceHost, bytes: 7 * gib},
 		{name: "a tie of downward API and cgroup", files: cgroup("1073741824"), protected: size(gib), source: SourceCgroup, bytes: gib},
 		{name: "this process's GOMEMLIMIT is not another one's", files: cgroup("max"), protected: size(gib), goMemLimit: "64MiB", source: SourceDownwardAPI, bytes: gib},
 		{name: "a stated runtime limit stands for GOMEMLIMIT", files: cgroup("max"), runtime: size(gib), goMemLimit: "64MiB", source: SourceMemoryLimit, bytes: gib},
@@ -99,12 +100,12 @@ func TestCeilingSources(t *testing.T) {
 			t.Parallel()
 			s := DefaultSettings().Budget
 			s.CgroupRoot, s.ProtectedMemory, s.RuntimeLimit = machine(t, tt.files), tt.protected, tt.runtime
-			c := ReadCeiling(s, func(name string) string {
+			c := readCeiling(s, func(name string) string {
 				if name != "GOMEMLIMIT" {
 					t.Errorf("environment variable %s was read", name)
 				}
 				return tt.goMemLimit
-			})
+			}, tt.protected == nil)
 			expectLimit(t, c, "", tt.source, tt.bytes, "")
 			if len(c.Problems) != tt.problems {
 				t.Errorf("problems %v, want %d", c.Problems, tt.problems)
@@ -139,7 +140,7 @@ func TestCeilingLogLine(t *testing.T) {
 	})
 	s := DefaultSettings().Budget
 	s.CgroupRoot = root
-	line := ReadCeiling(s, func(string) string { return "2GiB" }).String()
+	line := readCeiling(s, func(string) string { return "2GiB" }, true).String()
 	for _, want := range []string{
 		"cgroup 1073741824 (" + filepath.Join(root, "sys/fs/cgroup/memory.max") + ")",
 		"memory_limit 2147483648 (GOMEMLIMIT)",
@@ -161,4 +162,45 @@ func TestReadCeilingOfThisMachine(t *testing.T) {
 		t.Errorf("budget = %d, want between 8 MiB and 2 GiB", b.Bytes)
 	}
 	t.Logf("%+v", c.sample(DefaultPressureSettings().PSI))
+}
+
+// TestForeignMemoryLimit: this process's GOMEMLIMIT says nothing about a process that is read under another root.
+func TestForeignMemoryLimit(t *testing.T) {
+	t.Parallel()
+	s := DefaultSettings().Budget
+	s.CgroupRoot = machine(t, map[string]string{"sys/fs/cgroup/memory.max": "4294967296"})
+	c := ReadCeiling(s, func(string) string { return "450MiB" })
+	expectLimit(t, c, "", SourceCgroup, 4*gib, "")
+}
+
+// TestAnUnreadLimitIsNoLargeOne: what cannot be read is an error, and never stands for the machine's memory.
+func TestAnUnreadLimitIsNoLargeOne(t *testing.T) {
+	t.Parallel()
+	pid := func(s *BudgetSettings) { s.CgroupPID = 42 }
+	for name, c := range map[string]struct {
+		files  map[string]string
+		change func(*BudgetSettings)
+		unread bool
+	}{
+		"a limit that is garbage":     {map[string]string{"sys/fs/cgroup/memory.max": "many\n"}, nil, true},
+		"a directory for a limit":     {map[string]string{"sys/fs/cgroup/memory.max/x": ""}, nil, true},
+		"no such process":             {map[string]string{"sys/fs/cgroup/memory.max": "536870912"}, pid, true},
+		"no cgroup under the root":    {map[string]string{"proc/self/cgroup": "0::/\n"}, nil, true},
+		"a limit":                     {map[string]string{"sys/fs/cgroup/memory.max": "536870912"}, nil, false},
+		"no limit":                    {map[string]string{"sys/fs/cgroup/memory.max": "max"}, nil, false},
+		"the root, which has no file": {map[string]string{"sys/fs/cgroup/cgroup.controllers": "memory"}, nil, false},
+	} {
+		s := DefaultSettings().Budget
+		s.CgroupRoot = machine(t, c.files)
+		if c.change != nil {
+			c.change(&s)
+		}
+		ceiling := ReadCeiling(s, noEnv)
+		if err := ceiling.Err(); (err != nil) != c.unread {
+			t.Errorf("%s: error %v, want one: %v", name, err, c.unread)
+		}
+		if b := ceiling.Budget(s); c.unread && b.Bytes != int64(s.Floor) {
+			t.Errorf("%s: a budget of %d bytes, want the floor of %d", name, b.Bytes, s.Floor)
+		}
+	}
 }

@@ -166,6 +166,7 @@ func (c *Controller) boundLocked(p Pressure, slot bool, most time.Duration) time
 
 // waitLocked queues w, or refuses it when it may not wait.
 func (c *Controller) waitLocked(w *Waiter) (*Waiter, *Refusal) {
+	defer c.dispatchAfterEvictionsLocked(c.queue.valve.evictions)
 	c.lacked.Store(time.Now().UnixNano())
 	switch {
 	case w.bound == 0:
@@ -177,7 +178,17 @@ func (c *Controller) waitLocked(w *Waiter) (*Waiter, *Refusal) {
 	w.timer = time.AfterFunc(w.bound, w.expire)
 	c.queue.push(w)
 	c.lacks.Add(1)
+	if w.grows != nil {
+		w.grows.growth = w
+	}
 	return w, nil
+}
+
+// dispatchAfterEvictionsLocked serves those who had stood behind somebody that had to give way.
+func (c *Controller) dispatchAfterEvictionsLocked(before int64) {
+	if c.queue.valve.evictions > before {
+		c.dispatchLocked()
+	}
 }
 
 // dispatchLocked grants waiters what is free, as long as the next fits; under critical pressure it sends all away.

@@ -13,7 +13,7 @@
 //   - Nothing is granted that makes inflight bytes exceed the budget. Only SetBudget with a smaller budget leaves them
 //     above it; then nothing is granted until enough has drained. Free bytes are never counted below zero.
 //   - A reservation is all-or-nothing over its count slot and its bytes.
-//   - Queued bytes are the sum of the waiters' charges, and never above Queue.MaxQueuedBytes when a waiter joins.
+//   - Queued bytes are the sum of the waiters' charges and the backlogs, and never above Queue.MaxQueuedBytes when one joins.
 //   - A waiter is settled exactly once: granted, refused, or cancelled. Grant, deadline and cancellation are decided
 //     under one lock; a grant that nobody took is handed to the next waiter.
 //   - The waiter at the front of the queue does not fit: capacity that it could use is never idle.
@@ -29,10 +29,16 @@
 // only finishing gives them back; nobody is starved, because only what is in flight grows, and no further than its
 // body. Two uploads that wait for each other's bytes are parted by their deadlines.
 //
+// # Who gives way
+//
+// The valve on waiting bytes is as fair as the queue behind it: when it is full, the latest entry of the key with most waiting
+// bytes is refused, which may be the newcomer. Bytes reserved ahead of what arrived go back as soon as somebody lacks them.
+//
 // # How long
 //
 // A wait's length is fixed when it begins: Queue.MaxWait under high pressure or when a count slot is what is missing,
 // the shorter of Queue.MaxWait and Queue.CalmWait when bytes are missing under normal pressure, and never more than the
 // caller allows. A wait of zero is a refusal at once. Under critical pressure nothing waits: new asks, growth that finds
-// no room, and all who are waiting when the pressure turns critical are refused with ResourcePressure.
+// no room, and all who are waiting when the pressure turns critical are refused with ResourcePressure. Only the trickle that
+// Monitor.Shed lets through is served.
 package budget

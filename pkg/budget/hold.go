@@ -63,11 +63,9 @@ func (h *Hold) Grow(total int64, maxWait time.Duration) (*Waiter, *Refusal) {
 	case total > c.budget.Bytes:
 		return nil, c.refuseLocked(BodyExceedsBudget, false, 0)
 	}
-	w, refusal := c.waitLocked(&Waiter{
+	return c.waitLocked(&Waiter{
 		c: c, key: h.key, bytes: total - h.bytes, grows: h, bound: c.boundLocked(p, true, maxWait),
 	})
-	h.growth = w
-	return w, refusal
 }
 
 // Shrink gives back what is reserved above total.

@@ -28,6 +28,7 @@ type Monitor struct {
 	onBudget   []func(Budget)
 	onPressure []func(Pressure)
 
+	trickle *trickle
 	changed chan struct{} // Configure wakes Run
 	latest  atomic.Pointer[observation]
 }
@@ -53,6 +54,7 @@ func NewMonitor(s PressureSettings, b BudgetSettings, memoryRatio float64, log *
 		log:      log,
 		env:      os.Getenv,
 		settings: monitorSettings{pressure: s, budget: b, memoryRatio: memoryRatio},
+		trickle:  newTrickle(),
 		changed:  make(chan struct{}, 1),
 	}
 }
@@ -99,6 +101,9 @@ func (m *Monitor) Pressure() Pressure {
 	}
 	return o.pressure
 }
+
+// Shed decides for one request whether the pressure refuses it: never under critical, and then all but a trickle.
+func (m *Monitor) Shed() bool { return m.Pressure().Severity >= Critical && !m.trickle.admit() }
 
 // Signals are the figures of the last sample by signal, for metrics: memory ratios, stalls in percent, and the OOM
 // counters since the cgroup exists. What could not be read is absent.
@@ -152,6 +157,8 @@ type watch struct {
 	onPressure []func(Pressure)
 
 	ceiling Ceiling
+	known   bool   // ceiling was read
+	failed  string // why it could not be read again, empty while it can
 	found   string // the last line logged about the ceiling
 	derived Budget
 	state   pressureState
@@ -165,9 +172,23 @@ func (w *watch) configure() {
 	w.onBudget, w.onPressure = w.m.onBudget, w.m.onPressure
 }
 
-// readCeiling reads the limits again. The line about what was found is logged when it says something new.
+// readCeiling reads the limits again. Where one cannot be read, what was known stays. The line about what was found is
+// logged when it says something new.
 func (w *watch) readCeiling() {
-	w.ceiling = ReadCeiling(w.budget, w.m.env)
+	ceiling := ReadCeiling(w.budget, w.m.env)
+	if err := ceiling.Err(); err != nil && w.known {
+		if text := err.Error(); text != w.failed {
+			w.failed = text
+			w.m.log.Warn("the memory limit cannot be read; the last known one stays", "error", err, "ceiling", w.derived.Ceiling,
+				"source", w.derived.Source)
+		}
+		return
+	}
+	if w.failed != "" && ceiling.Err() == nil {
+		w.failed = ""
+		w.m.log.Info("the memory limit can be read again")
+	}
+	w.ceiling, w.known = ceiling, true
 	budget := w.ceiling.Budget(w.budget)
 	found := w.ceiling.String()
 	if budget == w.derived && found == w.found {
@@ -192,6 +213,7 @@ func (w *watch) takeSample() {
 	}
 	sample := w.ceiling.sample(w.pressure.PSI)
 	pressure := w.state.step(now, sample, w.pressure, w.memoryRatio)
+	w.m.trickle.observe(pressure)
 	w.m.latest.Store(&observation{pressure: pressure, sample: sample, at: now, stale: staleAfter(w.pressure.Interval)})
 	w.logChange(pressure)
 	for _, f := range w.onPressure {

@@ -195,8 +195,11 @@ func TestVanishedCgroup(t *testing.T) {
 		w.wait(time.Second)
 		w.expect(Normal, "")
 		w.wait(10 * time.Second)
-		if last := w.budgets[len(w.budgets)-1]; last.Source != SourceHost {
-			t.Errorf("budget = %+v, want the machine's", last)
+		if last := w.budgets[len(w.budgets)-1]; last.Source != SourceCgroup {
+			t.Errorf("budget = %+v, want that of the last known limit", last)
+		}
+		if !strings.Contains(w.log.String(), "the last known one stays") {
+			t.Errorf("the log does not say so:\n%s", w.log.String())
 		}
 	})
 }

@@ -44,24 +44,31 @@ func (r reading) threshold(s Severity) float64 {
 
 // pressureState turns samples into a severity. It does no I/O and keeps no time of its own.
 //
-//   - The level of a sample is that of its highest signal: >= critical, >= high, else normal.
-//   - The severity rises to what two samples in a row reached; growth of an OOM counter is critical at once.
-//   - It never falls by degrees. One sample in which every signal is at or under its recovery value makes it normal;
-//     anything between keeps it.
+//   - The level of a sample is that of its highest signal: >= critical, >= high, else normal. What two samples in a row
+//     reached is raised; growth of an OOM counter is critical at once.
+//   - Each signal holds what it has raised, and no more than it could raise: critical steps down to high once the signal is
+//     under its critical value, high to normal once it is at or under its recovery value. The severity is the highest of
+//     what the signals hold. A signal that never raised anything holds nothing, so no state can hold itself.
+//   - Growth of an OOM counter holds critical for oomHold.
 //   - A signal that can no longer be read holds what it held for the staleness limit, then it is forgotten: neither does
 //     a failing file end the pressure it showed, nor can it keep pressure up for ever.
 type pressureState struct {
-	severity Severity
 	previous Severity // level of the sample before
-	last     map[string]lastReading
+	held     map[string]held
 	oom      counter
 	oomKills counter
 }
 
-type lastReading struct {
-	value float64
-	at    time.Time
+// held is what a signal holds.
+type held struct {
+	severity Severity
+	value    float64   // as last read
+	at       time.Time // when it was last read
+	until    time.Time // it does not end before; zero for signals with a recovery value
 }
+
+// oomHold is how long an OOM kill sheds: longer than the Retry-After of those it refuses.
+const oomHold = 10 * time.Second
 
 // counter turns an ever-growing count into its growth. The first sight of a cgroup is the baseline: what happened before
 // is no news. Going backwards is a reset (the cgroup was made anew), and a baseline too.
@@ -85,30 +92,62 @@ func (c *counter) growth(cgroup string, value int64) float64 {
 
 // step takes the next sample, read at now.
 func (p *pressureState) step(now time.Time, s sample, settings PressureSettings, memoryRatio float64) Pressure {
+	if p.held == nil {
+		p.held = make(map[string]held)
+	}
 	readings := p.readings(s, settings)
-	top := highest(readings)
-	level := top.level()
+	level := Normal
+	for _, r := range readings {
+		level = max(level, r.level())
+	}
 	confirmed := min(level, p.previous)
-	if top.immediate {
-		confirmed = level
-	}
 	p.previous = level
-	blocking, blocked := p.blocking(now, readings, staleAfter(settings.Interval))
-	switch {
-	case confirmed > p.severity:
-		p.severity = confirmed
-	case !blocked:
-		p.severity = Normal
-	}
-	pressure := Pressure{Severity: p.severity, Healthy: !(s.memory >= memoryRatio)}
-	switch {
-	case p.severity == Normal:
-	case level >= p.severity:
-		pressure.Signal, pressure.Value, pressure.Threshold = top.signal, top.value, top.threshold(p.severity)
-	default: // held: what is still over its recovery value is the cause
-		pressure.Signal, pressure.Value, pressure.Threshold = blocking.signal, blocking.value, blocking.recoveryAtMost
+	pressure := Pressure{Healthy: !(s.memory >= memoryRatio)}
+	for _, r := range readings {
+		h := p.hold(now, r, confirmed, staleAfter(settings.Interval))
+		p.held[r.signal] = h
+		if h.severity <= pressure.Severity {
+			continue
+		}
+		pressure.Severity, pressure.Signal, pressure.Value = h.severity, r.signal, h.value
+		pressure.Threshold = r.threshold(h.severity)
+		if r.level() < h.severity && !r.immediate { // held: what it has to fall to
+			pressure.Threshold = r.recoveryAtMost
+		}
 	}
 	return pressure
+}
+
+// hold is what a signal holds after its next reading.
+func (p *pressureState) hold(now time.Time, r reading, confirmed Severity, stale time.Duration) held {
+	h := p.held[r.signal]
+	switch {
+	case math.IsNaN(r.value):
+		if now.Sub(h.at) > stale && !now.Before(h.until) {
+			return held{}
+		}
+		return h
+	case r.immediate:
+		if r.level() > Normal {
+			return held{severity: r.level(), value: r.value, at: now, until: now.Add(oomHold)}
+		}
+		if !now.Before(h.until) {
+			return held{at: now}
+		}
+		h.at = now
+		return h
+	}
+	h.value, h.at = r.value, now
+	switch level := r.level(); {
+	case min(level, confirmed) > h.severity:
+		h.severity = min(level, confirmed)
+	case level >= h.severity:
+	case r.value > r.recoveryAtMost:
+		h.severity = min(h.severity, High)
+	default:
+		h.severity = Normal
+	}
+	return h
 }
 
 func (p *pressureState) readings(s sample, settings PressureSettings) [6]reading {
@@ -132,41 +171,6 @@ func (p *pressureState) readings(s sample, settings PressureSettings) [6]reading
 		psi(SignalPSIFull, s.stall.full),
 		psi(SignalPSISome, s.stall.some),
 	}
-}
-
-// highest returns the reading of the highest level; among equals the first.
-func highest(readings [6]reading) reading {
-	top := readings[0]
-	for _, r := range readings[1:] {
-		if r.level() > top.level() {
-			top = r
-		}
-	}
-	return top
-}
-
-// blocking returns the first signal that is over its recovery value, or was when it was last read.
-func (p *pressureState) blocking(now time.Time, readings [6]reading, stale time.Duration) (reading, bool) {
-	if p.last == nil {
-		p.last = make(map[string]lastReading, len(readings))
-	}
-	var first reading
-	found := false
-	for _, r := range readings {
-		if math.IsNaN(r.value) {
-			last, known := p.last[r.signal]
-			if !known || now.Sub(last.at) > stale {
-				continue
-			}
-			r.value = last.value
-		} else {
-			p.last[r.signal] = lastReading{value: r.value, at: now}
-		}
-		if !found && r.value > r.recoveryAtMost {
-			first, found = r, true
-		}
-	}
-	return first, found
 }
 
 // staleAfter is the age from which a sample says nothing any more: five intervals missed, and never less than three

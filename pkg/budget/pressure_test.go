@@ -2,6 +2,7 @@ package budget
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,20 +74,31 @@ func TestPressureStates(t *testing.T) {
 			{calm(memory(.7501)), High, SignalMemoryRatio, .7501, .75},
 			normal(calm(memory(.74))),
 		}},
-		{"critical never falls to high: straight to normal", []seen{
+		{"critical falls to high, then to normal", []seen{
 			normal(calm(memory(.95))),
 			{calm(memory(.95)), Critical, SignalMemoryRatio, .95, .92},
-			{calm(memory(.88)), Critical, SignalMemoryRatio, .88, .75},
-			{calm(memory(.80)), Critical, SignalMemoryRatio, .80, .75},
+			{calm(memory(.88)), High, SignalMemoryRatio, .88, .85},
+			{calm(memory(.80)), High, SignalMemoryRatio, .80, .75},
 			normal(calm(memory(.75))),
 			normal(calm(memory(.88))), // and rises anew only with two
 		}},
 		{"between them, no rise either", []seen{normal(calm(memory(.80))), normal(calm(memory(.80))), normal(calm(memory(.80)))}},
-		{"recovery needs every signal", []seen{
-			normal(calm(memory(.85), some(20))),
-			{calm(memory(.85), some(20)), High, SignalMemoryRatio, .85, .85},
+		{"a signal holds only what it could raise", []seen{
+			normal(calm(memory(.93), some(20))),
+			{calm(memory(.93), some(20)), Critical, SignalMemoryRatio, .93, .92},
+			normal(calm(memory(.10), some(20))),
+		}},
+		{"recovery needs every signal that raised it", []seen{
+			normal(calm(memory(.85), some(30))),
+			{calm(memory(.85), some(30)), High, SignalMemoryRatio, .85, .85},
 			{calm(memory(.10), some(20)), High, SignalPSISome, 20, 15},
 			normal(calm(memory(.10), some(15))),
+		}},
+		{"just above recovery critical ends", []seen{
+			normal(calm(memory(.93))),
+			{calm(memory(.93)), Critical, SignalMemoryRatio, .93, .92},
+			{calm(memory(.76)), High, SignalMemoryRatio, .76, .75},
+			{calm(memory(.76)), High, SignalMemoryRatio, .76, .75},
 		}},
 		{"different signals confirm each other", []seen{
 			normal(calm(some(30))),
@@ -96,23 +108,16 @@ func TestPressureStates(t *testing.T) {
 			normal(calm(memory(.86), full(60))),
 			{calm(memory(.86), full(60)), Critical, SignalPSIFull, 60, 60},
 		}},
-		{"raw usage against memory.high", []seen{
+		{"working set against memory.high", []seen{
 			normal(calm(raw(.93))),
 			{calm(raw(.93)), Critical, SignalMemoryHigh, .93, .92},
 		}},
 		{"old OOM kills are the baseline", []seen{normal(calm(kills(7), ooms(9))), normal(calm(kills(7), ooms(9)))}},
-		{"growth is critical at once and over with the next sample", []seen{
-			normal(calm(kills(7))),
-			{calm(kills(9)), Critical, SignalOOMKill, 2, 1},
-			normal(calm(kills(9))),
-			{calm(kills(9), ooms(1)), Critical, SignalOOM, 1, 1},
-		}},
-		{"growth while memory has not recovered keeps critical", []seen{
-			normal(calm(memory(.8))),
-			{calm(memory(.8), kills(1)), Critical, SignalOOMKill, 1, 1},
-			{calm(memory(.8), kills(1)), Critical, SignalMemoryRatio, .8, .75},
-			normal(calm(memory(.7), kills(1))),
-		}},
+		{"growth is critical at once, for ten seconds", slices.Concat(
+			[]seen{normal(calm(kills(7)))},
+			slices.Repeat([]seen{{calm(kills(9)), Critical, SignalOOMKill, 2, 1}}, 10),
+			[]seen{normal(calm(kills(9))), {calm(kills(9), ooms(1)), Critical, SignalOOM, 1, 1}},
+		)},
 		{"going backwards is a reset", []seen{
 			normal(calm(kills(7))), normal(calm(kills(2))),
 			{calm(kills(3)), Critical, SignalOOMKill, 1, 1},
@@ -195,8 +200,8 @@ func TestSampleV2(t *testing.T) {
 	got := readUnder(root).sample(PSISettings{})
 	want := sample{
 		cgroup: root + "/sys/fs/cgroup/pod/ctr",
-		memory: .8,  // of the pod: (1900-300)/2000, over the container's own (900-300)/1000
-		high:   .95, // 1900/2000, file cache and all
+		memory: .6, // of the container: (900-300)/1000; the pod is at (1900-300)/4000
+		high:   .8, // of the pod: (1900-300)/2000
 		stall:  stall{some: 12, full: 3},
 		oom:    3, oomKills: 2,
 	}
@@ -315,5 +320,55 @@ func TestPressureSettingsNameTheirFaults(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWhatDividesThePressure: the working set is compared with what the kernel enforces on the same cgroup, never with a limit
+// that a runtime sets itself.
+func TestWhatDividesThePressure(t *testing.T) {
+	t.Parallel()
+	const dir = "sys/fs/cgroup/"
+	for name, c := range map[string]struct {
+		files  map[string]string
+		change func(*BudgetSettings)
+		want   Severity
+	}{
+		"a JVM above its heap limit": {map[string]string{
+			dir + "memory.max": "4294967296", dir + "memory.current": "3328599654", dir + "memory.stat": "anon 3328599654\n",
+		}, func(s *BudgetSettings) { s.RuntimeLimit = size(3 * gib) }, Normal},
+		"page cache just below memory.high": {map[string]string{
+			dir + "memory.max": "4294967296", dir + "memory.high": "3865470566", dir + "memory.current": "3850000000",
+			dir + "memory.stat": "anon 524288000\nactive_file 800000000\ninactive_file 2500000000\n",
+		}, nil, Normal},
+		"reclaimable slab": {map[string]string{
+			dir + "memory.max": "1000", dir + "memory.current": "950", dir + "memory.stat": "anon 400\nslab_reclaimable 500\n",
+		}, nil, Normal},
+		"93 % of working set": {map[string]string{
+			dir + "memory.max": "1000", dir + "memory.current": "980", dir + "memory.stat": "anon 930\ninactive_file 50\n",
+		}, nil, Critical},
+		"93 % of memory.high": {map[string]string{
+			dir + "memory.max": "2000", dir + "memory.high": "1000", dir + "memory.current": "930", dir + "memory.stat": "anon 930\n",
+		}, nil, Critical},
+		"a machine without limits, nearly full": {map[string]string{
+			"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 60 kB\n", dir + "cgroup.controllers": "memory",
+		}, nil, Critical},
+		"a machine without limits, full of cache": {map[string]string{
+			"proc/meminfo": "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 800 kB\n", dir + "cgroup.controllers": "memory",
+		}, nil, Normal},
+	} {
+		s := DefaultSettings().Budget
+		s.CgroupRoot = machine(t, c.files)
+		if c.change != nil {
+			c.change(&s)
+		}
+		ceiling := ReadCeiling(s, noEnv)
+		var state pressureState
+		var p Pressure
+		for i := range 2 {
+			p = state.step(time.Unix(int64(i), 0), ceiling.sample(PSISettings{}), DefaultPressureSettings(), .75)
+		}
+		if p.Severity != c.want {
+			t.Errorf("%s: %+v of %+v, want %s", name, p, ceiling.sample(PSISettings{}), severityName(c.want))
+		}
 	}
 }

@@ -105,24 +105,29 @@ func unescapeMount(s string) string {
 }
 
 // parseMemTotal reads the physical memory in bytes from /proc/meminfo.
-func parseMemTotal(r io.Reader) (int64, error) {
-	total := int64(0)
+func parseMemTotal(r io.Reader) (int64, error) { return parseMeminfo(r, "MemTotal:") }
+
+// parseMemAvailable reads how much of it could be had without swapping, as the kernel estimates it.
+func parseMemAvailable(r io.Reader) (int64, error) { return parseMeminfo(r, "MemAvailable:") }
+
+func parseMeminfo(r io.Reader, name string) (int64, error) {
+	found := int64(0)
 	err := eachLine(r, func(line string) {
 		fields := strings.Fields(line)
-		if total == 0 && len(fields) >= 2 && fields[0] == "MemTotal:" {
+		if found == 0 && len(fields) >= 2 && fields[0] == name {
 			// The unit is always kB and means 1024 bytes.
 			if kib, err := strconv.ParseInt(fields[1], 10, 53); err == nil && kib > 0 {
-				total = kib << 10
+				found = kib << 10
 			}
 		}
 	})
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("reading meminfo: %w", err)
-	case total == 0:
-		return 0, fmt.Errorf("reading meminfo: no MemTotal")
+	case found == 0:
+		return 0, fmt.Errorf("reading meminfo: no %s", strings.TrimSuffix(name, ":"))
 	}
-	return total, nil
+	return found, nil
 }
 
 // parseCounters reads files of "name value" lines (memory.stat, memory.events, memory.oom_control) and hands on every

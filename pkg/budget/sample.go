@@ -9,8 +9,8 @@ import (
 // sample is one look at the signals. A figure that could not be read is NaN, a counter -1.
 type sample struct {
 	cgroup   string  // whose counters oom and oomKill are
-	memory   float64 // working set ÷ limit, the highest along the way to the root
-	high     float64 // raw usage ÷ memory.high, the highest along the way to the root
+	memory   float64 // working set ÷ hard limit of the same cgroup, the highest along the way to the root
+	high     float64 // working set ÷ memory.high of the same cgroup, likewise
 	stall    stall   // percent, both NaN when unknown
 	oom      int64   // times the cgroup was out of memory, since it exists
 	oomKills int64   // processes killed for it
@@ -22,9 +22,9 @@ func (c Ceiling) sample(psi PSISettings) sample {
 	s := sample{
 		memory: math.NaN(), high: math.NaN(), stall: stall{some: math.NaN(), full: math.NaN()}, oom: -1, oomKills: -1,
 	}
+	c.sampleMemory(&s)
 	if c.cgroup.version != 0 {
 		s.cgroup = c.cgroup.levels[0]
-		c.sampleMemory(&s)
 		c.sampleOOM(&s)
 	}
 	pressure := c.cgroup.pressure
@@ -40,35 +40,30 @@ func (c Ceiling) sample(psi PSISettings) sample {
 	return s
 }
 
-// sampleMemory compares the process's own cgroup with the ceiling, and each cgroup above it with its own limit, which
-// counts all that lives in there.
+// sampleMemory compares each cgroup on the way to the root with the limits that the kernel enforces on that very cgroup.
+// Stated limits are no measure of it: a runtime exceeds its heap limit in good health. Where nothing but the machine
+// limits the process, it is the machine's available memory that counts.
+//
+// It is the working set in each pair, not the raw use: under memory.high the kernel keeps the raw use just below the limit
+// by dropping clean file cache, for ever, in perfect health.
 func (c Ceiling) sampleMemory(s *sample) {
-	own := c.cgroup.levels[0]
-	if limit := c.Effective().Bytes; limit > 0 && !c.foreign {
-		if used, err := readUsage(own, c.cgroup.version); err == nil {
-			s.memory = ratio(used.workingSet(), limit)
-		}
-	}
 	for _, l := range c.levels {
 		used, err := readUsage(l.dir, c.cgroup.version)
 		if err != nil {
 			continue
 		}
-		if tightest := l.tightest(); l.dir != own || c.foreign {
-			s.memory = larger(s.memory, ratio(used.workingSet(), tightest))
+		if l.max > 0 {
+			s.memory = larger(s.memory, ratio(used.workingSet(), l.max))
 		}
 		if l.high > 0 {
-			// Raw: the kernel throttles on everything charged, file cache too.
-			s.high = larger(s.high, ratio(used.current, l.high))
+			s.high = larger(s.high, ratio(used.workingSet(), l.high))
 		}
 	}
-}
-
-func (l level) tightest() int64 {
-	if l.max == 0 || (l.high > 0 && l.high < l.max) {
-		return l.high
+	if len(c.levels) == 0 && c.Effective().Source == SourceHost && c.hostFile != "" {
+		if available, err := readFile(c.hostFile, parseMemAvailable); err == nil && c.Physical > 0 {
+			s.memory = ratio(c.Physical-available, c.Physical)
+		}
 	}
-	return l.max
 }
 
 func (c Ceiling) sampleOOM(s *sample) {
@@ -89,13 +84,14 @@ func (c Ceiling) sampleOOM(s *sample) {
 }
 
 // usage is what a cgroup is charged for.
-type usage struct{ current, fileCache int64 }
+type usage struct{ current, reclaimable int64 }
 
-// workingSet is what reclaim cannot take back at no cost: current use less the file cache.
-func (u usage) workingSet() int64 { return max(0, u.current-u.fileCache) }
+// workingSet is what reclaim cannot take back at no cost: current use less file cache and reclaimable slab.
+func (u usage) workingSet() int64 { return max(0, u.current-u.reclaimable) }
 
 // readUsage reads a cgroup's memory use. The file cache is the pages on the file LRU lists; tmpfs, which "file" and
-// "cache" also count, cannot be dropped and is not on them. An unreadable memory.stat leaves the cache in.
+// "cache" also count, cannot be dropped and is not on them. Reclaimable slab is dentries and inodes, which only v2 counts
+// apart. An unreadable memory.stat leaves both in.
 func readUsage(dir string, version int) (usage, error) {
 	name, prefix := "memory.current", ""
 	if version == 1 {
@@ -108,8 +104,9 @@ func readUsage(dir string, version int) (usage, error) {
 	u := usage{current: current}
 	_, _ = readFile(filepath.Join(dir, "memory.stat"), func(r io.Reader) (struct{}, error) {
 		return struct{}{}, parseCounters(r, func(name string, value int64) {
-			if name == prefix+"inactive_file" || name == prefix+"active_file" {
-				u.fileCache += value
+			switch name {
+			case prefix + "inactive_file", prefix + "active_file", prefix + "slab_reclaimable":
+				u.reclaimable += value
 			}
 		})
 	})

@@ -1,6 +1,10 @@
 package budget
 
-import "time"
+import (
+	"cmp"
+	"path/filepath"
+	"time"
+)
 
 // Settings of byte admission. Tags name the configuration key, the environment alias of the reference system and the
 // documentation line; package config reads all three.
@@ -24,8 +28,8 @@ type BudgetSettings struct {
 	Override        *float64      `yaml:"override" env:"OMNIROUTE_CHAT_MAX_INFLIGHT_BYTES" size:"true" doc:"The budget in bytes, instead of the derived one; clamped to floor and cap. null derives it."`
 	Fraction        float64       `yaml:"fraction" min:"0.01" max:"1" doc:"Share of the memory ceiling that bodies in flight may use once parsed."`
 	Amplification   float64       `yaml:"amplification" min:"1" max:"1000" doc:"Bytes of memory that one byte of body costs the protected process once parsed."`
-	Floor           Size          `yaml:"floor" min:"1" doc:"The derived budget is never smaller."`
-	Cap             Size          `yaml:"cap" min:"1" doc:"The derived budget is never larger."`
+	Floor           Size          `yaml:"floor" min:"1" max:"1024TiB" doc:"The derived budget is never smaller."`
+	Cap             Size          `yaml:"cap" min:"1" max:"1024TiB" doc:"The derived budget is never larger."`
 	ProtectedMemory *Size         `yaml:"protectedMemory" min:"1" doc:"Memory limit of the protected container in bytes, as the downward API gives it (resourceFieldRef limits.memory)."`
 	RuntimeLimit    *Size         `yaml:"runtimeLimit" min:"1" doc:"Stated memory limit of the protected process's runtime (heap limit); GOMEMLIMIT in the environment counts as one."`
 	CgroupRoot      string        `yaml:"cgroupRoot" doc:"Directory under which proc/ and sys/fs/cgroup/ of the protected process are found."`
@@ -33,11 +37,16 @@ type BudgetSettings struct {
 	Refresh         time.Duration `yaml:"refresh" min:"100ms" max:"24h" doc:"How often the memory limit is read again (in-place resize)."`
 }
 
+// NamesProcess reports whether the settings name the process whose cgroup is read.
+func (s BudgetSettings) NamesProcess() bool {
+	return s.CgroupPID != 0 || filepath.Clean(cmp.Or(s.CgroupRoot, "/")) != "/"
+}
+
 // QueueSettings bound the wait for bytes.
 type QueueSettings struct {
 	MaxWait        time.Duration `yaml:"maxWait" env:"OMNIROUTE_CHAT_ADMISSION_QUEUE_MS,ms" min:"0" max:"24h" doc:"Longest wait for bytes, used under high pressure. 0 refuses at once."`
 	CalmWait       time.Duration `yaml:"calmWait" min:"0" max:"24h" doc:"Longest wait for bytes under normal pressure (never more than maxWait)."`
-	MaxQueuedBytes Size          `yaml:"maxQueuedBytes" env:"OMNIROUTE_CHAT_ADMISSION_MAX_QUEUED_BYTES" min:"0" doc:"Bytes that may wait together; what would exceed it is refused at once."`
+	MaxQueuedBytes Size          `yaml:"maxQueuedBytes" env:"OMNIROUTE_CHAT_ADMISSION_MAX_QUEUED_BYTES" min:"0" doc:"Bytes that may wait together, for the budget or for a lane. When it is full, the latest of the tenant with most waiting bytes is refused."`
 }
 
 // StructureSettings are thresholds; any reached makes the body heavy.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 )
@@ -34,12 +33,15 @@ func (s Settings) Validate() error {
 	)
 }
 
+// maxBudget is more memory than any machine has; sums of a few of these fit an int64.
+const maxBudget = 1 << 50
+
 func (s BudgetSettings) validate() error {
 	errs := []error{
 		between("bytes.budget.fraction", s.Fraction, 0.01, 1),
 		between("bytes.budget.amplification", s.Amplification, 1, 1000),
-		atLeast("bytes.budget.floor", s.Floor, 1),
-		atLeast("bytes.budget.cap", s.Cap, 1),
+		between("bytes.budget.floor", s.Floor, 1, maxBudget),
+		between("bytes.budget.cap", s.Cap, 1, maxBudget),
 		optional("bytes.budget.protectedMemory", s.ProtectedMemory, 1),
 		optional("bytes.budget.runtimeLimit", s.RuntimeLimit, 1),
 		atLeast("bytes.budget.cgroupPid", s.CgroupPID, 0),
@@ -48,8 +50,8 @@ func (s BudgetSettings) validate() error {
 	if s.Floor > s.Cap {
 		errs = append(errs, fmt.Errorf("bytes.budget.floor: %v is more than bytes.budget.cap, %v", s.Floor, s.Cap))
 	}
-	if o := s.Override; o != nil && !(*o > 0 && *o <= math.MaxFloat64) {
-		errs = append(errs, fmt.Errorf("bytes.budget.override: %v is not a positive number of bytes", *o))
+	if o := s.Override; o != nil && !(*o > 0 && *o <= maxBudget) {
+		errs = append(errs, fmt.Errorf("bytes.budget.override: %v is not a number of bytes between 1 and %v", *o, maxBudget))
 	}
 	return errors.Join(errs...)
 }

@@ -4,8 +4,9 @@ package budget
 // with most waiting bytes has to go, which may be the newcomer. Refusing whoever comes would let one key keep it full and
 // have all others refused. It is guarded by its controller's lock. The zero value is empty.
 type valve struct {
-	bytes int64
-	keys  map[string]*valveKey
+	bytes     int64
+	keys      map[string]*valveKey
+	evictions int64 // ever; whoever sees it grow looks at the queue again
 }
 
 // valveKey is what one key has waiting. It exists only while something does.
@@ -85,6 +86,7 @@ func (v *valve) makeRoom(name string, bytes, most int64, newcomer *valveEntry) b
 		if victim == nil {
 			return false
 		}
+		v.evictions++
 		victim.evict()
 	}
 	return true
