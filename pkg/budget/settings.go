@@ -55,7 +55,18 @@ type StructureSettings struct {
 	Tools           int `yaml:"tools" env:"OMNIROUTE_CHAT_HEAVY_TOOL_COUNT" min:"1" doc:"Tools from which a body counts as heavy."`
 	Tokens          int `yaml:"tokens" env:"OMNIROUTE_CHAT_HEAVY_ESTIMATED_TOKENS" min:"1" doc:"Estimated tokens from which a body counts as heavy."`
 	HardMaxMessages int `yaml:"hardMaxMessages" env:"OMNIROUTE_CHAT_HARD_MAX_MESSAGES" min:"0" doc:"More messages are refused with 413; 0 is off."`
+
+	Uncountable Uncountable `yaml:"uncountable" enum:"allow,refuse" doc:"Whether a body passes whose messages cannot be counted while hardMaxMessages is set: compressed, malformed, no JSON, or more than 10000 values. With allow the cap is advisory."`
 }
+
+// Uncountable says what becomes of bodies whose messages cannot be counted while there is a cap on them.
+type Uncountable string
+
+// The two choices.
+const (
+	AllowUncountable  Uncountable = "allow"
+	RefuseUncountable Uncountable = "refuse"
+)
 
 // ReleaseAt says when a reservation goes back.
 type ReleaseAt string
@@ -94,7 +105,7 @@ func DefaultSettings() Settings {
 		},
 		Queue:         QueueSettings{MaxWait: 2 * time.Second, CalmWait: 250 * time.Millisecond, MaxQueuedBytes: 4 << 20},
 		MemoryRatio:   0.75,
-		Structure:     StructureSettings{Messages: 200, Tools: 64, Tokens: 32000},
+		Structure:     StructureSettings{Messages: 200, Tools: 64, Tokens: 32000, Uncountable: AllowUncountable},
 		ReleaseAt:     ReleaseAtResponseStart,
 		UploadTimeout: 30 * time.Second,
 		UploadMinRate: 500, UploadMaxTime: 5 * time.Minute,

@@ -26,6 +26,7 @@ func (s Settings) Validate() error {
 		atLeast("bytes.structure.tools", s.Structure.Tools, 1),
 		atLeast("bytes.structure.tokens", s.Structure.Tokens, 1),
 		atLeast("bytes.structure.hardMaxMessages", s.Structure.HardMaxMessages, 0),
+		oneOf("bytes.structure.uncountable", s.Structure.Uncountable, AllowUncountable, RefuseUncountable),
 		oneOf("bytes.releaseAt", s.ReleaseAt, ReleaseAtResponseStart, ReleaseAtResponseEnd),
 		between("bytes.uploadTimeout", s.UploadTimeout, time.Millisecond, day),
 		between("bytes.uploadMinRate", s.UploadMinRate, 0, 1<<30),

@@ -54,12 +54,15 @@ func (b *body) learned() bool {
 // cost prices the body for its lane. The scan's token estimate holds for the whole body only; else bytes decide.
 func (b *body) cost() int {
 	f := b.scanner.Features()
+	if f.Exhausted {
+		return adaptive.MaxCost // what was counted is a lower bound only
+	}
 	priced := adaptive.Features{Bytes: b.bytes()}
 	if f.Known {
 		priced.Messages, priced.Tools, priced.Fanout = int64(f.Messages), int64(f.Tools), int64(f.Fanout)
 		priced.Stream = f.Stream
 	}
-	if f.Complete && !f.Exhausted {
+	if f.Complete {
 		priced.Tokens = f.Tokens
 	}
 	return adaptive.Cost(priced)
@@ -71,7 +74,12 @@ func (b *body) structureHeavy(s budget.StructureSettings) bool {
 	return f.Known && (f.Exhausted || f.Messages >= s.Messages || f.Tools >= s.Tools || f.Tokens >= int64(s.Tokens))
 }
 
-// tooManyMessages reports whether the opt-in cap on messages is exceeded.
+// tooManyMessages reports whether the opt-in cap on messages is exceeded, or may be where what cannot be counted is refused.
 func (b *body) tooManyMessages(s budget.StructureSettings) bool {
-	return s.HardMaxMessages > 0 && b.scanner.Features().Messages > s.HardMaxMessages
+	if s.HardMaxMessages == 0 {
+		return false
+	}
+	f := b.scanner.Features()
+	uncountable := f.Exhausted || (b.seen > 0 && !f.Known && (!b.scans || b.over))
+	return f.Messages > s.HardMaxMessages || (uncountable && s.Uncountable == budget.RefuseUncountable)
 }

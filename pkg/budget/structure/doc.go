@@ -9,7 +9,9 @@
 // beats one in the wrapper. A repeated name adds up too, so whichever of two equal names the upstream's parser takes, the
 // count is at least what that parser sees. Counts never go down as more of the body arrives.
 //
-//   - Messages: elements of "messages", "input" and "contents"; 1 where one of them is an object or a non-empty string.
+//   - Messages: elements of "messages", "input", "prompt", "contents", "requests" and "instances"; 1 where one of them is an
+//     object or a non-empty string; the objects of a document that is a list, whose features add up. Numbers in "input" and
+//     "prompt", and in the lists in them, are tokens and no messages.
 //   - Tools: elements of "tools", "functions" and "functionDeclarations". An element of "tools" that holds
 //     functionDeclarations of its own counts as many as it declares, and at least 1.
 //   - Fanout: the largest of "n", "candidateCount" and "candidate_count", the latter two also in "generationConfig".
@@ -18,14 +20,17 @@
 //     and every member name below the two feature levels: property names of a tool's schema are prompt text, while the names
 //     at the feature levels are the protocol's.
 //
-// Names match exactly, after escapes are decoded.
+// Names match without regard to case, as encoding/json folds it, after escapes are decoded: what an upstream's decoder takes
+// for "messages" counts.
 //
 // # Invariants
 //
 //   - The result depends on the bytes alone, not on where they are cut into chunks.
 //   - Memory is one Scanner of fixed size; nothing is allocated.
-//   - A settled scan costs nothing more: more than 10 000 values, or 12 containers inside one another, end it as exhausted, a
-//     fault in the grammar of RFC 8259 ends it as not JSON. What was counted before a fault does not count.
+//   - A scan that has ended costs nothing more: more than 10 000 values, or 32 containers inside one another, end it as
+//     exhausted, a fault in the grammar of RFC 8259 ends it as not JSON. What was counted before a fault does not count.
+//   - NaN, Infinity and -Infinity are values, since Python's decoder takes them. What follows the document changes nothing:
+//     some decoders stop there.
 //   - A byte order mark before the document is accepted, as many servers strip it. Bytes that are not UTF-8 are no fault
 //     inside strings.
 package structure

@@ -7,13 +7,13 @@ import (
 
 const (
 	maxNodes = 10_000 // more values than this are exhausted
-	maxDepth = 12     // as many open containers are exhausted
+	maxDepth = 32     // as many open containers are exhausted
 	maxCount = math.MaxInt32
 )
 
 // Features are what the scan knows so far. Without Known all others are zero.
 type Features struct {
-	Messages    int   // messages, inputs and contents
+	Messages    int   // messages, inputs, prompts and contents
 	Tools       int   // tools, functions and function declarations
 	Fanout      int   // answers asked for; 0 = not stated, at most 2^31-1
 	Tokens      int64 // estimate from the text, rounded down
@@ -30,6 +30,8 @@ type member uint8
 const (
 	otherMember member = iota
 	messagesMember
+	inputMember // numbers in it are tokens
+	modelMember
 	toolsMember
 	functionsMember
 	declarationsMember // functionDeclarations of one element of tools
@@ -49,7 +51,10 @@ const (
 	configObject // generationConfig
 	toolObject   // an element of tools
 	otherArray
+	batchArray // the document is a list of requests
 	messagesArray
+	inputArray
+	tokensArray // an entry of inputArray
 	toolsArray
 	functionsArray
 	declarationsArray
@@ -63,22 +68,28 @@ func (p place) namesMatter() bool { return p >= topObject && p <= toolObject }
 // isFeatureLevel says whether this is one of the two objects that are the request, whose names are no text.
 func (p place) isFeatureLevel() bool { return p == topObject || p == wrapperObject }
 
-// memberNamed finds what name means in an object at place p.
+// memberNamed finds what name means in an object at place p. Case does not matter, since it does not to many decoders.
 func memberNamed(p place, name []byte) member {
+	var space [maxName]byte
+	name = fold(space[:0], name)
 	switch p {
 	case topObject, wrapperObject:
 		switch string(name) {
-		case "messages", "input", "contents":
+		case "messages", "contents", "requests", "instances":
 			return messagesMember
+		case "input", "prompt":
+			return inputMember
+		case "model":
+			return modelMember
 		case "tools":
 			return toolsMember
-		case "functions", "functionDeclarations", "function_declarations":
+		case "functions", "functiondeclarations", "function_declarations":
 			return functionsMember
-		case "n", "candidateCount", "candidate_count":
+		case "n", "candidatecount", "candidate_count":
 			return fanoutMember
 		case "stream":
 			return streamMember
-		case "generationConfig", "generation_config":
+		case "generationconfig", "generation_config":
 			return configMember
 		case "request":
 			if p == topObject {
@@ -87,16 +98,35 @@ func memberNamed(p place, name []byte) member {
 		}
 	case configObject:
 		switch string(name) {
-		case "candidateCount", "candidate_count":
+		case "candidatecount", "candidate_count":
 			return fanoutMember
 		}
 	case toolObject:
 		switch string(name) {
-		case "functionDeclarations", "function_declarations":
+		case "functiondeclarations", "function_declarations":
 			return declarationsMember
 		}
 	}
 	return otherMember
+}
+
+// fold appends name in lower case as encoding/json folds it: besides the ASCII letters, two others fold to some of them.
+func fold(to, name []byte) []byte {
+	for i := 0; i < len(name); i++ {
+		switch c := name[i]; {
+		case c >= 'A' && c <= 'Z':
+			to = append(to, c+'a'-'A')
+		case c == 0xC5 && i+1 < len(name) && name[i+1] == 0xBF: // U+017F, the long s
+			to = append(to, 's')
+			i++
+		case c == 0xE2 && i+2 < len(name) && name[i+1] == 0x84 && name[i+2] == 0xAA: // U+212A, the Kelvin sign
+			to = append(to, 'k')
+			i += 2
+		default:
+			to = append(to, c)
+		}
+	}
+	return to
 }
 
 // objectPlace is the place of an object that opens as the value of m in parent.
@@ -108,15 +138,22 @@ func objectPlace(parent place, m member) place {
 		return configObject
 	case parent == toolsArray:
 		return toolObject
+	case parent == batchArray:
+		return topObject
 	}
 	return otherObject
 }
 
-// arrayPlace is the place of an array that opens as the value of m.
-func arrayPlace(m member) place {
+// arrayPlace is the place of an array that opens as the value of m in parent.
+func arrayPlace(parent place, m member) place {
+	if parent == inputArray {
+		return tokensArray
+	}
 	switch m {
 	case messagesMember:
 		return messagesArray
+	case inputMember:
+		return inputArray
 	case toolsMember:
 		return toolsArray
 	case functionsMember:
@@ -140,11 +177,24 @@ type counts struct {
 
 type flag struct{ known, value bool }
 
-// addElement counts a value that begins in an array.
-func (c *counts) addElement(array place) {
+// addElement counts a value that begins in an array with the given byte.
+func (c *counts) addElement(array place, first byte) {
+	number := first == '-' || (first >= '0' && first <= '9')
 	switch array {
 	case messagesArray:
 		c.messages++
+	case batchArray:
+		if first == '{' {
+			c.messages++
+		}
+	case inputArray, tokensArray:
+		switch {
+		case number: // of a prompt that is tokenised already: no entry, and no structure either
+			c.quarters += quartersPerToken
+			c.nodes--
+		case array == inputArray:
+			c.messages++
+		}
 	case toolsArray:
 		c.tools++
 		c.declarations = 0

@@ -1,6 +1,7 @@
 package structure
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -34,6 +35,9 @@ func FuzzScanner(f *testing.F) {
 			t.Fatalf("in chunks %+v, as a whole %+v, of %q", chunked, whole, body)
 		}
 		want, nodes := slowFeatures(body)
+		if !want.Known && (bytes.Contains(body, []byte("NaN")) || bytes.Contains(body, []byte("Infinity"))) {
+			return // taken as Python takes them; encoding/json refuses them
+		}
 		got := whole
 		if got.Exhausted {
 			if nodes == maxNodes && !want.Known { // exhausted by the first byte of a malformed value

@@ -52,6 +52,10 @@ func (s *Scanner) beginNumber(c byte) {
 
 // scanNumber takes bytes of a number, up to the byte after it at most.
 func (s *Scanner) scanNumber(p []byte, i int) int {
+	if s.number == minus && p[i] == 'I' { // Python's -Infinity
+		s.beginLiteral('I')
+		return i + 1
+	}
 	begin := i
 	for ; i < len(p); i++ {
 		to, ok := s.number.after(p[i])

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -20,6 +21,7 @@ type node struct {
 type reference struct {
 	decoder   *json.Decoder
 	nodes     int
+	tokens    int
 	exhausted bool
 }
 
@@ -28,19 +30,33 @@ func slowFeatures(body []byte) (f Features, nodes int) {
 	body = bytes.TrimPrefix(body, []byte("\xEF\xBB\xBF"))
 	r := reference{decoder: json.NewDecoder(bytes.NewReader(body))}
 	r.decoder.UseNumber()
-	root := r.value(0)
+	root := r.value(0, theDocument)
 	switch {
 	case r.exhausted:
 		return Features{Known: true, Exhausted: true}, r.nodes
-	case !json.Valid(body):
+	case root == nil:
 		return Features{}, r.nodes
 	}
 	f = Features{Known: true, Complete: true}
-	quarters := root.quarters(true)
+	quarters := root.quarters(root.kind == '{')
+	tops := []*node{root}
+	if root.kind == '[' {
+		tops = nil
+		for _, v := range root.values {
+			if v.kind == '{' {
+				f.Messages++
+				quarters -= v.namesQuarters()
+				tops = append(tops, v)
+			}
+		}
+	}
 	levels := []*node{}
-	if root.kind == '{' {
-		levels = append(levels, root)
-		for _, v := range root.all("request") {
+	for _, top := range tops {
+		if top.kind != '{' {
+			continue
+		}
+		levels = append(levels, top)
+		for _, v := range top.all("request") {
 			if v.kind == '{' {
 				quarters -= v.namesQuarters()
 				levels = append(levels, v)
@@ -50,15 +66,33 @@ func slowFeatures(body []byte) (f Features, nodes int) {
 	for i := len(levels) - 1; i >= 0; i-- {
 		levels[i].addTo(&f)
 	}
-	f.Tokens = int64(quarters / 4)
+	f.Tokens = int64((quarters + quartersPerToken*r.tokens) / 4)
 	return f, r.nodes
 }
 
+// context is where the reference reads a value.
+type context int
+
+const (
+	elsewhere   context = iota
+	theDocument         // the document
+	entry               // of a list of requests
+	wrapped             // under "request"
+	inputs              // an input or prompt
+	inInputs            // an element of one
+	inTokens            // an element of such an element
+)
+
 // value reads the next value inside depth containers; nil when it is malformed or the scan is exhausted.
-func (r *reference) value(depth int) *node {
+func (r *reference) value(depth int, in context) *node {
 	token, err := r.decoder.Token()
 	if err != nil {
 		return nil
+	}
+	number, isNumber := token.(json.Number)
+	if isNumber && (in == inInputs || in == inTokens) {
+		r.tokens++
+		return &node{kind: '0', text: number.String()}
 	}
 	if r.nodes++; r.nodes > maxNodes {
 		r.exhausted = true
@@ -70,7 +104,7 @@ func (r *reference) value(depth int) *node {
 			r.exhausted = true
 			return nil
 		}
-		return r.container(byte(v), depth)
+		return r.container(byte(v), depth, in)
 	case string:
 		return &node{kind: '"', text: v}
 	case json.Number:
@@ -81,17 +115,33 @@ func (r *reference) value(depth int) *node {
 	return &node{kind: 'n'}
 }
 
-func (r *reference) container(kind byte, depth int) *node {
+func (r *reference) container(kind byte, depth int, in context) *node {
 	n := &node{kind: kind}
 	for r.decoder.More() {
+		inside := elsewhere
+		switch {
+		case kind == '[' && in == theDocument:
+			inside = entry
+		case kind == '[' && in == inputs:
+			inside = inInputs
+		case kind == '[' && in == inInputs:
+			inside = inTokens
+		}
 		if kind == '{' {
 			name, err := r.decoder.Token()
 			if err != nil {
 				return nil
 			}
 			n.names = append(n.names, name.(string))
+			feature := in == theDocument || in == entry || in == wrapped
+			switch folded := strings.ToLower(name.(string)); {
+			case feature && (strings.EqualFold(folded, "input") || strings.EqualFold(folded, "prompt")):
+				inside = inputs
+			case feature && in != wrapped && strings.EqualFold(folded, "request"):
+				inside = wrapped
+			}
 		}
-		v := r.value(depth + 1)
+		v := r.value(depth+1, inside)
 		if v == nil {
 			return nil
 		}
@@ -108,7 +158,7 @@ func (n *node) all(names ...string) []*node {
 	var found []*node
 	for i, name := range n.names {
 		for _, want := range names {
-			if name == want {
+			if strings.EqualFold(name, want) {
 				found = append(found, n.values[i])
 			}
 		}
@@ -117,7 +167,22 @@ func (n *node) all(names ...string) []*node {
 }
 
 func (n *node) addTo(f *Features) {
-	for _, v := range n.all("messages", "input", "contents") {
+	for _, v := range n.all("input", "prompt") {
+		if v.kind != '[' {
+			continue
+		}
+		for _, entry := range v.values {
+			if entry.kind != '0' {
+				f.Messages++
+			}
+		}
+	}
+	for _, v := range n.all("input", "prompt") {
+		if v.kind == '{' || (v.kind == '"' && v.text != "") {
+			f.Messages++
+		}
+	}
+	for _, v := range n.all("messages", "contents", "requests", "instances") {
 		switch {
 		case v.kind == '[':
 			f.Messages += len(v.values)

@@ -17,7 +17,7 @@ const (
 	inString                // see string.go
 	inNumber                // see number.go
 	inLiteral               // the rest of true, false or null
-	done                    // white space
+	done                    // nothing: the document has ended
 	exhausted               // nothing: too many values, or too deep
 	failed                  // nothing: not JSON
 )
@@ -38,6 +38,7 @@ type Scanner struct {
 	literal string // what is left of true, false or null
 	short   [maxName]byte
 	length  int // bytes in short; maxName+1 when there were more
+	model   modelName
 }
 
 // Reset makes the scanner ready for another body.
@@ -56,7 +57,7 @@ func (s *Scanner) Write(p []byte) {
 		case mark2, mark3:
 			s.scanMark(p[i])
 			i++
-		case exhausted, failed:
+		case exhausted, failed, done: // what follows a document is nobody's: some decoders stop there, the others refuse it
 			return
 		default:
 			if i = skipSpace(p, i); i < len(p) {
@@ -158,8 +159,6 @@ func (s *Scanner) scanToken(c byte) {
 		}
 	case next:
 		s.scanNext(c)
-	default: // done: more than one document
-		s.state = failed
 	}
 }
 
@@ -187,7 +186,7 @@ func (s *Scanner) beginValue(c byte) {
 	parent := s.places[s.depth]
 	if parent.isArray() {
 		s.member = otherMember
-		s.counts.addElement(parent)
+		s.counts.addElement(parent, c)
 	}
 	switch c {
 	case '"':
@@ -195,13 +194,13 @@ func (s *Scanner) beginValue(c byte) {
 	case '{':
 		s.beginObject(parent)
 	case '[':
-		s.beginContainer(arrayPlace(s.member), firstValue)
+		s.beginArray(parent)
 	case 't', 'f':
 		if s.member == streamMember {
 			s.counts.setStream(parent, c == 't')
 		}
 		s.beginLiteral(c)
-	case 'n':
+	case 'n', 'N', 'I':
 		s.beginLiteral(c)
 	default:
 		s.beginNumber(c)
@@ -213,10 +212,18 @@ func (s *Scanner) beginObject(parent place) {
 		s.beginContainer(topObject, firstName)
 		return
 	}
-	if s.member == messagesMember {
+	if s.member == messagesMember || s.member == inputMember {
 		s.counts.messages++
 	}
 	s.beginContainer(objectPlace(parent, s.member), firstName)
+}
+
+func (s *Scanner) beginArray(parent place) {
+	place := arrayPlace(parent, s.member)
+	if s.depth == 0 {
+		place = batchArray
+	}
+	s.beginContainer(place, firstValue)
 }
 
 func (s *Scanner) beginContainer(p place, first state) {
@@ -240,13 +247,18 @@ func (s *Scanner) endValue() {
 	}
 }
 
-// beginLiteral expects the rest of true, false or null after its first byte.
+// beginLiteral expects the rest of true, false or null after its first byte, or of NaN and Infinity, which are no JSON but
+// which Python's decoder takes.
 func (s *Scanner) beginLiteral(first byte) {
 	switch first {
 	case 't':
 		s.literal = "rue"
 	case 'f':
 		s.literal = "alse"
+	case 'N':
+		s.literal = "aN"
+	case 'I':
+		s.literal = "nfinity"
 	default:
 		s.literal = "ull"
 	}

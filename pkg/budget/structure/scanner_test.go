@@ -24,7 +24,7 @@ func TestFeaturesOfCompleteBodies(t *testing.T) {
 		{"empty input string is none", `{"input":""}`, Features{}},
 		{"input of one escape is one message", `{"input":"\n"}`, Features{Messages: 1}},
 		{"input array counts its elements", `{"input":["a",["b","c"]]}`, Features{Messages: 2}},
-		{"messages and input add up", `{"messages":[1,2],"input":[3]}`, Features{Messages: 3}},
+		{"messages and input add up", `{"messages":[1,2],"input":["a"]}`, Features{Messages: 3}},
 		{"single content object is one message", `{"contents":{"parts":[]}}`, Features{Messages: 1, Tokens: 1}},
 		{"declarations count instead of their tool",
 			`{"contents":[{}],"tools":[{"functionDeclarations":[{},{}]}],"generationConfig":{"candidateCount":4}}`,
@@ -42,7 +42,7 @@ func TestFeaturesOfCompleteBodies(t *testing.T) {
 		{"repeated names add up, the last stream flag holds", `{"messages":[1,2],"messages":[],"stream":true,"stream":false}`,
 			Features{Messages: 2, StreamKnown: true}},
 		{"escaped names match", `{"\u006D\u0065ssages":[1,2],"strea\u006d":true}`, Features{Messages: 2, Stream: true, StreamKnown: true}},
-		{"other names do not", `{"message":[1],"messagess":[1],"Messages":[1],"messages\u0000":[1]}`, Features{}},
+		{"other names do not", `{"message":[1],"messagess":[1],"messages\u0000":[1]}`, Features{}},
 		{"fan-out out of range saturates", `{"n":1e400}`, Features{Fanout: math.MaxInt32}},
 		{"a very long fan-out saturates", `{"n":` + strings.Repeat("9", 100) + `}`, Features{Fanout: math.MaxInt32}},
 		{"negative, fractional and textual fan-outs", `{"n":-3,"n":2.9,"n":"7"}`, Features{Fanout: 2}},
@@ -54,7 +54,19 @@ func TestFeaturesOfCompleteBodies(t *testing.T) {
 		{"white space around", " \r\n\t[ ] \n", Features{}},
 		{"a number", `-12.50e-7`, Features{}},
 		{"a string", `"abcd"`, Features{Tokens: 1}},
-		{"eleven containers", strings.Repeat("[", 11) + strings.Repeat("]", 11), Features{}},
+		{"31 containers", strings.Repeat("[", 31) + strings.Repeat("]", 31), Features{}},
+		{"an ordinary schema, twelve deep", `{"messages":[{"role":"user","content":"abcd"}],"tools":[{"function":{"parameters":{"properties":{"a":{"items":{"properties":{"b":{"items":{"properties":{"c":{"type":"string"}}}}}}}}}}}]}`, Features{Messages: 1, Tools: 1, Tokens: 22}},
+		{"names in another case", `{"Messages":[1,2],"me\u017f\u017fages":[3],"meſſages":[4],"TOOLS":[5],"N":6}`, Features{Messages: 4, Tools: 1, Fanout: 6}},
+		{"numbers that are no JSON", `{"temperature":NaN,"a":-Infinity,"b":Infinity,"messages":[1,2]}`, Features{Messages: 2}},
+		{"a NUL after the document", "{\"messages\":[1,2]}\x00", Features{Messages: 2}},
+		{"another document after it", `{"messages":[1,2]} {"messages":[1]}`, Features{Messages: 2}},
+		{"a tokenised input", `{"input":[1,2,3,4]}`, Features{Tokens: 4}},
+		{"many tokenised inputs", `{"input":[[1,2,3],[4,5]]}`, Features{Messages: 2, Tokens: 5}},
+		{"twenty thousand tokens", `{"input":[` + strings.Repeat("1234,", 19_999) + `1]}`, Features{Tokens: 20_000}},
+		{"prompts", `{"prompt":["abcd","efgh","ijkl"]}`, Features{Messages: 3, Tokens: 3}},
+		{"one prompt", `{"prompt":"abcd"}`, Features{Messages: 1, Tokens: 1}},
+		{"a list of requests", `[{"messages":[1,2]},{"messages":[3]}]`, Features{Messages: 5}},
+		{"a list of instances", `{"instances":[{"a":1},{"a":2}]}`, Features{Messages: 2}},
 		{"ten thousand values", `[` + strings.Repeat(`0,`, 9_998) + `0]`, Features{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -80,10 +92,10 @@ func schemaOfNames(count, length int) string {
 func TestExhaustedSettlesEarly(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
-		"10001 elements":       `{"input":[` + strings.Repeat(`0,`, 10_001),
+		"10001 elements":       `{"messages":[` + strings.Repeat(`0,`, 10_001),
 		"10001 names":          `{` + strings.Repeat(`"a":0,`, 10_001),
-		"twelve arrays":        strings.Repeat("[", 12),
-		"twelve objects":       strings.Repeat(`{"a":`, 11) + "{",
+		"32 arrays":            strings.Repeat("[", 32),
+		"32 objects":           strings.Repeat(`{"a":`, 31) + "{",
 		"a million containers": strings.Repeat("[", 1_000_000),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,8 +122,6 @@ func TestNotJSONSettlesAtTheFault(t *testing.T) {
 		"NUL in a string":               "{\"a\x00",
 		"UTF-16":                        "\xff\xfe{\x00",
 		"half a byte order mark":        "\xEF\xBB{",
-		"trailing garbage":              `{"messages":[1]}x`,
-		"second document":               `{} {`,
 		"trailing comma":                `{"messages":[1],}`,
 		"missing comma":                 `[1 2`,
 		"wrong end":                     `{"a":[}`,
@@ -120,7 +130,7 @@ func TestNotJSONSettlesAtTheFault(t *testing.T) {
 		"unknown escape":                `"\x`,
 		"bad hexadecimal":               `"\u12g`,
 		"misspelt literal":              `[trux`,
-		"not a number":                  `[NaN`,
+		"not a number":                  `[NAN`,
 		"sign alone":                    `[-]`,
 		"end without a beginning":       `]`,
 		"comma without a value":         `[,`,
@@ -285,5 +295,36 @@ func BenchmarkScan(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestModel: the text under "model", whatever chunks it comes in.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("m", maxModel)
+	for body, want := range map[string]struct {
+		name  string
+		known bool
+	}{
+		`{"model":"gpt-5"}`:                       {"gpt-5", true},
+		`{"model":"a\/b","messages":[]}`:          {"a/b", true},
+		`{"MODEL":"x"}`:                           {"x", true},
+		`{"model":"first","model":"last"}`:        {"last", true},
+		`{"messages":[{"model":"x"}]}`:            {"", false},
+		`{"model":5}`:                             {"", false},
+		`{"model":"` + long + `"}`:                {long, true},
+		`{"model":"` + long + `m"}`:               {"", true},
+		`{"model":"\u00e9"}`:                      {"", true},
+		`{"model":"gp`:                            {"", false},
+		`{"request":{"model":"wrapped"}}`:         {"wrapped", true},
+		`{"tools":[{"model":"x"}],"model":"m"} x`: {"m", true},
+	} {
+		var s Scanner
+		for i := range len(body) {
+			s.Write([]byte(body[i : i+1]))
+		}
+		if name, known := s.Model(); string(name) != want.name || known != want.known {
+			t.Errorf("%.60s: model %q, known %v; want %q, %v", body, name, known, want.name, want.known)
+		}
 	}
 }

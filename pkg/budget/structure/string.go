@@ -3,6 +3,7 @@ package structure
 // textState is where the scan is inside a string.
 type textState struct {
 	isName  bool
+	isModel bool   // the decoded bytes go to Scanner.model
 	matters bool   // the decoded bytes go to Scanner.short
 	counts  bool   // the code points count as text
 	empty   bool   // nothing yet
@@ -16,6 +17,9 @@ const escapeBegun = 5
 // quartersPerRune is the estimate for a code point outside ASCII; one inside is a single quarter.
 const quartersPerRune = 4
 
+// quartersPerToken is what one token makes.
+const quartersPerToken = 4
+
 func (s *Scanner) beginName() {
 	p := s.places[s.depth]
 	s.text = textState{isName: true, matters: p.namesMatter(), counts: !p.isFeatureLevel()}
@@ -24,7 +28,10 @@ func (s *Scanner) beginName() {
 }
 
 func (s *Scanner) beginText() {
-	s.text = textState{counts: true, empty: true}
+	s.text = textState{counts: true, empty: true, isModel: s.member == modelMember}
+	if s.text.isModel {
+		s.model = modelName{}
+	}
 	s.state = inString
 }
 
@@ -61,10 +68,14 @@ func (s *Scanner) scanString(p []byte, i int) int {
 func (s *Scanner) scanRun(p []byte, i int) int {
 	t := &s.text
 	var n, quarters int
-	if t.matters {
+	switch {
+	case t.matters:
 		n, quarters = plain(p[i:])
 		s.keep(p[i : i+n])
-	} else {
+	case t.isModel:
+		n, quarters = plain(p[i:])
+		s.model.add(p[i : i+n])
+	default:
 		n, quarters = text(p[i:])
 	}
 	if n > 0 {
@@ -128,6 +139,10 @@ func (s *Scanner) addUnit(unit uint16) {
 		s.addCode(byte(unit), 1)
 	case second:
 		s.text.high = false // the pair was counted with its first half
+	case unit == 0x17F: // folds to s, as in memberNamed
+		s.addCode('s', quartersPerRune)
+	case unit == 0x212A: // folds to k
+		s.addCode('k', quartersPerRune)
 	default:
 		s.addCode(0xFF, quartersPerRune) // no name that matters has such a byte
 		s.text.high = unit >= 0xD800 && unit < 0xDC00
@@ -141,8 +156,13 @@ func (s *Scanner) addCode(decoded byte, quarters int64) {
 	if s.text.counts {
 		s.counts.quarters += quarters
 	}
-	if s.text.matters {
+	switch {
+	case s.text.matters:
 		s.keep([]byte{decoded})
+	case s.text.isModel && quarters > 1: // no model's name is spelled so
+		s.model.unknown = true
+	case s.text.isModel:
+		s.model.add([]byte{decoded})
 	}
 }
 
@@ -155,9 +175,10 @@ func (s *Scanner) endString() {
 		s.state = colon
 		return
 	}
-	if s.member == messagesMember && !s.text.empty {
+	if (s.member == messagesMember || s.member == inputMember) && !s.text.empty {
 		s.counts.messages++
 	}
+	s.model.known = s.model.known || s.text.isModel
 	s.endValue()
 }
 
