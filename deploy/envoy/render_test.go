@@ -14,6 +14,7 @@ import (
 
 	envoyconf "github.com/headgate/headgate/deploy/envoy"
 	"github.com/headgate/headgate/internal/stack"
+	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/config"
 )
 
@@ -125,8 +126,35 @@ func TestRenderFollowsTheSettings(t *testing.T) {
 			},
 			want: []string{
 				"forwarding_namespaces: untyped: - envoy.filters.http.jwt_authn #",
-				"- xds.cluster_name - xds.route_name - source.address metadata_options:",
+				"- xds.cluster_name - xds.route_name - source.address #",
 			},
+		},
+		"lanes that are enforced want the witness": {
+			change: func(c *config.Config) { c.Clusters["chat"] = lanes(adaptive.Enforce, adaptive.FirstTokenAuto) },
+			want: []string{
+				"- name: envoy.filters.http.ext_proc.witness typed_config:", "stat_prefix: witness", "response_body_mode: STREAMED response_trailer_mode: SKIP",
+				"response_body_mode: NONE response_trailer_mode: SEND", "response_attributes: - response.code_details",
+				"match: {prefix: /} route: {cluster: default, timeout: 0s} # No limit learns from these responses.",
+				"match: {path: /v1/completions} route: {cluster: chat, timeout: 0s} #",
+			},
+			not: []string{"match: {path: /v1/completions} route: {cluster: chat, timeout: 0s} # No limit"},
+		},
+		"lanes in shadow cost nothing more": {
+			change: func(c *config.Config) { c.Clusters["chat"] = lanes(adaptive.Shadow, adaptive.FirstTokenAuto) },
+			not:    []string{"ext_proc.witness"},
+		},
+		"lanes in shadow with a witness": {
+			change: func(c *config.Config) { c.Clusters["chat"] = lanes(adaptive.Shadow, adaptive.FirstTokenWitness) },
+			want:   []string{"- name: envoy.filters.http.ext_proc.witness"},
+		},
+		"lanes that learn from headers": {
+			change: func(c *config.Config) { c.Clusters["chat"] = lanes(adaptive.Enforce, adaptive.FirstTokenHeaders) },
+			not:    []string{"ext_proc.witness"},
+		},
+		"lanes that learn from bodies": {
+			change: func(c *config.Config) { c.Clusters["chat"] = lanes(adaptive.Enforce, adaptive.FirstTokenBody) },
+			want:   []string{"response_body_mode: STREAMED response_trailer_mode: SEND"},
+			not:    []string{"ext_proc.witness"},
 		},
 		"failing open": {options: envoyconf.Options{FailOpen: true}, want: []string{"failure_mode_allow: true"}},
 		"a socket and a path": {
@@ -156,6 +184,13 @@ func TestRenderFollowsTheSettings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lanes are a cluster's settings with that mode and way to see first tokens.
+func lanes(mode adaptive.Mode, first adaptive.FirstToken) config.Cluster {
+	c := config.Default().Cluster(config.AnyCluster)
+	c.Lanes.Mode, c.Lanes.FirstToken = mode, first
+	return c
 }
 
 func TestRenderRefusesWhatItCannotRender(t *testing.T) {

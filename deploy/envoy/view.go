@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/lease"
 )
@@ -39,6 +40,9 @@ type view struct {
 	Attributes                   []string
 	MetadataNamespaces           []string
 	MutableHeaders               string
+	Witness                      bool // whether any route wants it
+	WitnessFilter                string
+	ResponseBody                 string // response_body_mode of the processor's filter
 	APIPaths                     []string
 	Routes                       []route
 	Upstreams                    []upstream
@@ -60,11 +64,13 @@ type upstream struct {
 // route is one entry of the route table. With a connection it matches only after the sidecar bound the request to it.
 type route struct {
 	Name, Match, Cluster, Connection, Explanation string
+	Witnessed                                     bool // its first tokens are for the witness to see
 }
 
 func newView(c *config.Config, o Options) (*view, error) {
 	v := &view{
 		ProcessorCluster: "headgate", APICluster: "headgate-api",
+		WitnessFilter: "envoy.filters.http.ext_proc.witness", ResponseBody: "NONE",
 		FailOpen:       o.FailOpen,
 		MessageTimeout: messageTimeout(c),
 		BufferLimit:    max(leastBuffer, 2*int64(c.Decision.Window)),
@@ -78,10 +84,26 @@ func newView(c *config.Config, o Options) (*view, error) {
 		return nil, err
 	}
 	v.Routes = routes(c)
+	v.watchResponses(c)
 	for _, name := range clustersOf(v.Routes) {
 		v.Upstreams = append(v.Upstreams, upstream{name, upstreamAt})
 	}
 	return v, nil
+}
+
+// watchResponses finds out what the configured clusters want to see of responses. Clusters that are not configured may
+// be routed to as well, and have the settings of any.
+func (v *view) watchResponses(c *config.Config) {
+	for _, r := range v.Routes {
+		v.Witness = v.Witness || r.Witnessed
+	}
+	for _, cluster := range c.Clusters {
+		v.Witness = v.Witness || cluster.Lanes.Witnessed()
+		if cluster.Lanes.FirstToken == adaptive.FirstTokenBody && cluster.Lanes.Mode != adaptive.Off {
+			v.ResponseBody = "STREAMED"
+		}
+	}
+	v.Witness = v.Witness && v.ResponseBody == "NONE"
 }
 
 // resolve fills the addresses of the sidecar and of Envoy, and returns that of the upstreams.
@@ -161,6 +183,7 @@ func routes(c *config.Config) []route {
 // connected puts before r a route to each connection of its cluster's lease pool. The first look-up, before the sidecar
 // was asked, always ends at r: its cluster is what the sidecar sees as the route cluster.
 func connected(c *config.Config, r route) []route {
+	r.Witnessed = c.Cluster(r.Cluster).Lanes.Witnessed()
 	use := c.Cluster(r.Cluster).Lease
 	if use.Mode == lease.ModeOff || use.Mode == "" || use.Pool == "" {
 		return []route{r}

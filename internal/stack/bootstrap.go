@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -90,6 +91,17 @@ func (b *Bootstrap) Processor(edit func(*extprocv3.ExternalProcessor)) error {
 	return b.Connections(func(m *hcmv3.HttpConnectionManager) error {
 		f := m.HttpFilters[processorIndex(m)]
 		return editAny(f.GetTypedConfig(), edit)
+	})
+}
+
+// Witness edits the witness filter, which must be there.
+func (b *Bootstrap) Witness(edit func(*extprocv3.ExternalProcessor)) error {
+	return b.Connections(func(m *hcmv3.HttpConnectionManager) error {
+		at := slices.IndexFunc(m.HttpFilters, func(f *hcmv3.HttpFilter) bool { return f.Name == "envoy.filters.http.ext_proc.witness" })
+		if at < 0 {
+			return errors.New("the configuration has no witness filter")
+		}
+		return editAny(m.HttpFilters[at].GetTypedConfig(), edit)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,7 +114,7 @@ func patched(t *testing.T, patches []*istioapi.EnvoyFilter_EnvoyConfigObjectPatc
 		case istioapi.EnvoyFilter_HTTP_FILTER:
 			f := &hcmv3.HttpFilter{}
 			unmarshalProto(t, value, f)
-			filters = append([]*hcmv3.HttpFilter{f}, filters...)
+			filters = slices.Insert(filters, len(filters)-1, f) // before the router
 		case istioapi.EnvoyFilter_HTTP_ROUTE:
 			r := &routev3.Route{}
 			unmarshalProto(t, value, r)

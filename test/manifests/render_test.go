@@ -50,8 +50,7 @@ var bootstraps = map[string]envoyconf.Options{
 // parts is what the templates of the printed manifests see.
 type parts struct {
 	Name, Selector, Context                     string
-	Filter                                      string
-	Clusters, APIRoutes                         []string
+	Filters, Clusters, APIRoutes                []string
 	MessageTimeout, FilterName                  string
 	BufferLimit, StreamWindow, ConnectionWindow int64
 	Patches                                     []patch
@@ -86,7 +85,7 @@ func newParts(t *testing.T, c *config.Config) parts {
 	listener := all.StaticResources.Listeners[0]
 	http2 := listener.FilterChains[0].Filters[0].TypedConfig.HTTP2
 	p := parts{
-		Filter:      items(render(t, c, envoyconf.Options{Part: envoyconf.Filter}))[0],
+		Filters:     items(render(t, c, envoyconf.Options{Part: envoyconf.Filter})),
 		Clusters:    items(render(t, c, envoyconf.Options{Part: envoyconf.Cluster})),
 		BufferLimit: listener.BufferLimit, StreamWindow: http2.Stream, ConnectionWindow: http2.Connection,
 		FilterName: "envoy.filters.http.ext_proc/envoyextensionpolicy/headgate/headgate/extproc/0",
@@ -103,6 +102,7 @@ func newParts(t *testing.T, c *config.Config) parts {
 		{"Trailers hold the gRPC stream to the end of the response; the response's body stays with Envoy.", "processing_mode"},
 		{"Bodies are never changed, so the upstream may see the client's content-length.", "allow_content_length_header"},
 		{"The policy's pattern excludes the name of the cluster.", "request_attributes"},
+		{"Who answered: the upstream, or Envoy because it got no answer.", "response_attributes"},
 		{"What the sidecar may set or remove, on requests and on its own refusals.", "mutation_rules"},
 	} {
 		value, err := json.Marshal(filter[o.field])
@@ -123,7 +123,7 @@ func filterOf(t *testing.T, c *config.Config) map[string]any {
 	if err := yaml.Unmarshal([]byte(render(t, c, envoyconf.Options{Part: envoyconf.Filter})), &filters); err != nil {
 		t.Fatal(err)
 	}
-	return filters[0].TypedConfig
+	return filters[len(filters)-1].TypedConfig // a witness comes before it
 }
 
 // items splits a YAML list into the text of its items, comments included.
