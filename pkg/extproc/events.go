@@ -73,6 +73,7 @@ func (x *exchange) count(m *wire.Message) *Verdict {
 		return nil
 	}
 	x.body.add(m)
+	x.body.scans = x.body.scans && (!x.decided || x.scanMatters())
 	if n := m.BodyLen(); n > 0 {
 		x.recordProgress(n)
 	}

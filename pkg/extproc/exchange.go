@@ -86,7 +86,7 @@ func (x *exchange) begin(first *wire.Message) {
 	if x.leaseGoverns() {
 		x.facts.caller = x.policy.principalOf(first)
 	}
-	x.body = body{declared: x.facts.declared, scans: !x.facts.encoded}
+	x.body = body{declared: x.facts.declared, scans: true}
 	x.body.scanner.Reset()
 	x.body.over = first.Phase == wire.RequestHeaders && (first.EndOfStream || !x.plan.sendsBody())
 	if x.body.over && !first.EndOfStream {

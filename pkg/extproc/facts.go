@@ -34,7 +34,6 @@ type facts struct {
 	upgrade  bool // WebSocket or CONNECT: what follows are frames, not a body
 	streams  bool // asks for a stream by its path
 	bodyless bool // by its method, the request has no body worth waiting for
-	encoded  bool // the body is compressed: its bytes say nothing
 
 	parent      *adaptive.Parent // verified parent token: a child request of a fan-out
 	leaseOwner  string
@@ -71,7 +70,6 @@ func readFacts(m *wire.Message, p *policy) facts {
 		}
 	})
 	f.addContentType(string(h.contentType))
-	f.encoded = len(h.encoding) > 0 && !strings.EqualFold(string(h.encoding), "identity")
 	f.streams = asksForStream(string(h.path))
 	f.connect = string(h.method) == "CONNECT"
 	f.upgrade = f.connect || (string(h.method) == "GET" && len(h.upgrade) > 0 && f.declared <= 0)

@@ -98,7 +98,8 @@ func (x *exchange) overMessageLimit() *Verdict {
 	return nil
 }
 
-// scanMatters reports whether what the scan may yet find changes anything after the decision.
+// scanMatters reports whether what the scan may yet find changes anything: the cap on messages holds to the end of a body,
+// and the evidence window is read for the price whenever the decision was taken.
 func (x *exchange) scanMatters() bool {
-	return x.policy.config.Bytes.Structure.HardMaxMessages > 0 || x.idled
+	return x.policy.config.Bytes.Structure.HardMaxMessages > 0 || x.body.seen < int64(x.policy.config.Decision.Window)
 }

@@ -10,9 +10,9 @@ import (
 
 // headers are the first values of the headers that are read, nil where there is none. They lie in the message.
 type headers struct {
-	method, path, contentType, encoding, upgrade []byte
-	leaseOwner, leaseGen, connection             []byte
-	traceparent, grpcTimeout, expected           []byte
+	method, path, contentType, upgrade []byte
+	leaseOwner, leaseGen, connection   []byte
+	traceparent, grpcTimeout, expected []byte
 
 	parent  []byte
 	parents int // how often it occurs
@@ -27,8 +27,6 @@ func (h *headers) field(name []byte) *[]byte {
 		return &h.path
 	case "content-type":
 		return &h.contentType
-	case "content-encoding":
-		return &h.encoding
 	case "upgrade":
 		return &h.upgrade
 	case lease.OwnerHeader:

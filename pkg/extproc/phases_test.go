@@ -112,7 +112,7 @@ func TestEvidence(t *testing.T) {
 		{"JSON, whatever its type says", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST", "content-type", "image/png"), rb("{", false)}, true, 2},
 		{"all that was declared", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST", "content-length", "2"), rb("{ ", false)}, false, 2},
 		{"not JSON by its first byte", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST"), rb("x", false)}, false, 2},
-		{"compressed", []*extprocv3.ProcessingRequest{rh(early, false, "content-encoding", "gzip")}, false, 1},
+		{"compressed", []*extprocv3.ProcessingRequest{rh(early, false, "content-encoding", "gzip"), rb("\x1f\x8b", false)}, false, 2},
 		{"gRPC", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "POST", "content-type", "application/grpc+proto")}, false, 1},
 		{"WebSocket", []*extprocv3.ProcessingRequest{rh(early, false, ":method", "GET", "connection", "upgrade", "upgrade", "websocket")}, false, 1},
 		{"another upgrade with a body", []*extprocv3.ProcessingRequest{rh(early, false, "upgrade", "foo")}, false, 1},
