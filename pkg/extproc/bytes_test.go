@@ -195,8 +195,8 @@ func TestContention(t *testing.T) {
 	waits := r.open()
 	waits.send(rh(early, false, "content-length", fmt.Sprint(mib)))
 	status, reason, retry, _ := waits.refusal()
-	if took := time.Since(began); status != 503 || reason != "queue_timeout" || retry != "2" || took < 280*time.Millisecond {
-		t.Errorf("after %v: %d %s, retry-after %q; want 503 queue_timeout, 2, after 300 ms", took, status, reason, retry)
+	if took := time.Since(began); status != 503 || reason != "queue_timeout" || !between(retry, 2, 4) || took < 280*time.Millisecond {
+		t.Errorf("after %v: %d %s, retry-after %q; want 503 queue_timeout, 2 to 4, after 300 ms", took, status, reason, retry)
 	}
 	undeclared := r.open()
 	undeclared.send(rh(early, false))

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -8,6 +9,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
@@ -21,8 +25,8 @@ func TestPressureComesBeforeEverything(t *testing.T) {
 		s := r.open()
 		s.send(rh(early, headers == nil, headers...))
 		status, reason, retry, _ := s.refusal()
-		if status != 503 || reason != "resource_pressure" || retry != "2" {
-			t.Errorf("%v: %d %s, retry-after %q; want 503 resource_pressure, 2", headers, status, reason, retry)
+		if status != 503 || reason != "resource_pressure" || !between(retry, 2, 4) {
+			t.Errorf("%v: %d %s, retry-after %q; want 503 resource_pressure, 2 to 4", headers, status, reason, retry)
 		}
 	}
 	if n := r.bytes.Snapshot().ShedsByReason[budget.ResourcePressure]; n != 2 {
@@ -266,6 +270,50 @@ func TestIdentityEdges(t *testing.T) {
 	for name, lane := range lanes {
 		if lane != "_default" && (len(lane) != len("lane_")+16 || !strings.HasPrefix(lane, "lane_")) {
 			t.Errorf("%s: lane %q, want lane_ and 16 hex digits", name, lane)
+		}
+	}
+}
+
+// TestParentTokensInEveryMode: whichever message the decision is taken on, what is forwarded has a new token, and none where
+// requests are nested as deeply as allowed, not even the one that came.
+func TestParentTokensInEveryMode(t *testing.T) {
+	r := newRig(t, func(c *config.Config) {
+		a := c.Clusters[config.AnyCluster]
+		a.Fanout.IssueParent = true
+		c.Clusters[config.AnyCluster] = a
+	})
+	deepest := r.parents.Issue(adaptive.Parent{Lane: "l", Cluster: "x", Depth: 3})
+	modes := map[string]*extprocv3.ProtocolConfiguration{"early": early, "nothing announced": nil}
+	for number, name := range modev3.ProcessingMode_BodySendMode_name {
+		if name != "GRPC" {
+			modes[name] = announce(modev3.ProcessingMode_BodySendMode(number))
+		}
+	}
+	for name, mode := range modes {
+		for _, came := range []string{"", deepest} {
+			var headers []string
+			if came != "" {
+				headers = []string{headerParent, came}
+			}
+			s := r.open()
+			s.send(rh(mode, false, headers...))
+			if name != "NONE" {
+				s.send(rb("{}", true))
+			}
+			m := s.wants("RH")[0].GetRequestHeaders().GetResponse().GetHeaderMutation()
+			token := ""
+			for _, h := range m.GetSetHeaders() {
+				if h.GetHeader().GetKey() == headerParent {
+					token = string(h.GetHeader().GetRawValue())
+				}
+			}
+			if _, err := r.parents.Verify(token); (err == nil) != (came == "") {
+				t.Errorf("%s, nested as deeply as allowed: %t: forwarded with the token %q (%v)", name, came != "", token, err)
+			}
+			if removed := slices.Contains(m.GetRemoveHeaders(), headerParent); removed != (came != "") {
+				t.Errorf("%s, nested as deeply as allowed: %t: the token that came is removed: %t", name, came != "", removed)
+			}
+			s.cancel()
 		}
 	}
 }

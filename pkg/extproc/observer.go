@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
+
+	"github.com/headgate/headgate/pkg/budget"
 )
 
 // What a decision is called that is no refusal.
@@ -62,11 +64,12 @@ func (x *exchange) report(reason string, v *Verdict) Decision {
 	d.Trace = x.spanContext()
 	x.tracing.decided(d, v)
 	x.server.observe.Decided(x.measuredAs(d.Trace), d)
-	x.server.sheds.refused(d)
+	x.server.sheds.refused(d, x.server.bytes)
 	return d
 }
 
-// shedLog writes one warning a refusal, a few a second at most, and says how many it left out.
+// shedLog writes one warning a refusal, a few a second at most, and says how many it left out. With each it says how busy
+// byte admission is.
 type shedLog struct {
 	log     *slog.Logger
 	limit   *rate.Limiter
@@ -77,11 +80,13 @@ func newShedLog(log *slog.Logger) *shedLog {
 	return &shedLog{log: log, limit: rate.NewLimiter(rate.Limit(5), 20)}
 }
 
-func (s *shedLog) refused(d Decision) {
+func (s *shedLog) refused(d Decision, bytes *budget.Controller) {
 	if !s.limit.Allow() {
 		s.skipped.Add(1)
 		return
 	}
+	now := bytes.Snapshot()
 	s.log.Warn("request refused", "reason", d.Reason, "cluster", d.Cluster, "lane", d.Lane, "bytes", d.Bytes, "cost", d.Cost,
-		"wait_ms", d.Waited.Milliseconds(), "left_out", s.skipped.Swap(0))
+		"wait_ms", d.Waited.Milliseconds(), "activeHeavy", now.ActiveHeavy, "waiting", now.Waiting, "queuedBytes", now.QueuedBytes,
+		"left_out", s.skipped.Swap(0))
 }

@@ -93,11 +93,12 @@ func (x *exchange) frameOf(r *reply) wire.Frame {
 	return frame
 }
 
-// mutation changes the forwarded headers: what clients must not say is removed, what the gates decided is set.
+// mutation changes the forwarded headers: what clients must not say is removed, what the gates decided is set. A parent token
+// is the same whether the decision comes before the headers' answer or after it.
 func (x *exchange) mutation() wire.Mutation {
 	m := wire.Mutation{Remove: x.facts.remove, Set: x.facts.set}
 	x.lease.mutate(&m)
-	if x.settings.Fanout.IssueParent && x.decided {
+	if x.settings.Fanout.IssueParent {
 		if token := x.parentToken(); token != "" {
 			m.Set = append(m.Set, wire.Header{Name: headerParent, Value: token})
 		} else {

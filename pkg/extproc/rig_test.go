@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,6 +142,12 @@ func newRig(t *testing.T, edit func(*config.Config)) *rig {
 		}
 	})
 	return r
+}
+
+// between reports whether a Retry-After is so many whole seconds.
+func between(retryAfter string, least, most int) bool {
+	n, err := strconv.Atoi(retryAfter)
+	return err == nil && n >= least && n <= most
 }
 
 func eventually(ok func() bool) bool {

@@ -3,6 +3,7 @@ package extproc
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -63,6 +64,7 @@ const (
 	typeTooLarge = "payload_too_large"
 	typeServer   = "server_error"
 	typeInvalid  = "invalid_request_error"
+	typeLease    = "lease_error"
 	codeBusy     = "chat_admission_busy"
 )
 
@@ -139,7 +141,7 @@ func leaseRows() []Row {
 	for i, a := range answers {
 		rows[i] = Row{
 			Reason: string(a.Reason), When: a.Message, HTTP: a.HTTP, GRPC: uint32(a.GRPC), //nolint:gosec // a gRPC code
-			Type: "lease_error", Code: string(a.Reason), Message: a.Message + ".",
+			Type: typeLease, Code: string(a.Reason), Message: a.Message + ".",
 		}
 		if a.HTTP == http.StatusTooManyRequests {
 			rows[i].Retry = time.Second
@@ -165,7 +167,7 @@ const (
 // that is none cannot be answered: CheckVerdicts finds it before anything is served.
 func newVerdict(reason Reason, hint time.Duration) *Verdict {
 	row := table[reason]
-	return &Verdict{Row: row, reason: reason, RetryAfter: row.retryAfter(hint)}
+	return &Verdict{Row: row, reason: reason, RetryAfter: row.spread(row.retryAfter(hint))}
 }
 
 // rowOfLease is the part of the table that leases have, by reason. It is made once: under overload refusals are most of
@@ -184,7 +186,7 @@ func leaseVerdict(r *lease.Refusal) *Verdict {
 		return nil
 	}
 	row := rowOfLease[r.Reason]
-	return &Verdict{Row: row, reason: reasonCount, RetryAfter: row.retryAfter(r.RetryAfter)}
+	return &Verdict{Row: row, reason: reasonCount, RetryAfter: row.spread(row.retryAfter(r.RetryAfter))}
 }
 
 // CheckVerdicts reports what is wrong with the verdict table: a reason without a row, or one that stands twice.
@@ -203,16 +205,34 @@ func CheckVerdicts() error {
 	return errors.Join(faults...)
 }
 
+// retryAfter is when coming back is worth it: whole seconds, at least the row's own. 0 is no such header.
 func (r Row) retryAfter(hint time.Duration) time.Duration {
 	if r.Retry == 0 {
 		return 0
 	}
-	most := maxRetryAfter
-	if r.Type == "lease_error" {
-		most = maxRetryAfterLease
-	}
 	whole := (hint + time.Second - 1).Truncate(time.Second)
-	return min(max(whole, r.Retry), most)
+	return min(max(whole, r.Retry), r.longest())
+}
+
+func (r Row) longest() time.Duration {
+	if r.Type == typeLease {
+		return maxRetryAfterLease
+	}
+	return maxRetryAfter
+}
+
+// maxSpread bounds how far apart clients come back that are refused together.
+const maxSpread = 10 * time.Second
+
+// spread adds whole seconds at random, as many again at the most, so that clients that are refused together do not come back
+// together. It stays within the longest that the row may say.
+func (r Row) spread(after time.Duration) time.Duration {
+	if after == 0 {
+		return 0
+	}
+	width := min(after, maxSpread)
+	earliest := min(after, r.longest()-width)
+	return earliest + rand.N(width/time.Second+1)*time.Second
 }
 
 // frame encodes the immediate response. gRPC callers get a gRPC status, everybody else must not.

@@ -64,6 +64,39 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// TestRefusedTogetherDoNotComeBackTogether: of 300 refusals each whole second between the hint and twice the hint, or ten
+// seconds later, is said to some, and nothing else; never more than the longest.
+func TestRefusedTogetherDoNotComeBackTogether(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		hint        time.Duration
+		first, last int // seconds
+	}{
+		{0, 2, 4}, {5 * time.Second, 5, 10}, {20 * time.Second, 20, 30}, {55 * time.Second, 50, 60}, {time.Hour, 50, 60},
+	} {
+		said := map[time.Duration]int{}
+		for range 300 {
+			said[newVerdict(queueTimeout, c.hint).RetryAfter]++
+		}
+		for s := c.first; s <= c.last; s++ {
+			if said[time.Duration(s)*time.Second] == 0 {
+				t.Errorf("after %v: nobody of 300 was told to come back in %d s: %v", c.hint, s, said)
+			}
+		}
+		if want := c.last - c.first + 1; len(said) != want {
+			t.Errorf("after %v: %d different values %v, want the %d from %d to %d s", c.hint, len(said), said, want, c.first, c.last)
+		}
+	}
+	for range 100 {
+		if got := newVerdict(payloadTooLarge, time.Minute).RetryAfter; got != 0 {
+			t.Fatalf("payload_too_large: Retry-After %v, want none", got)
+		}
+		if got := leaseVerdict(&lease.Refusal{Reason: lease.CapacityUnavailable, RetryAfter: 2 * time.Hour}).RetryAfter; got > time.Hour || got < time.Hour-maxSpread {
+			t.Fatalf("a lease: Retry-After %v, want an hour at most", got)
+		}
+	}
+}
+
 // TestARefusalAllocatesTheVerdictAlone: under overload refusals are most of the work.
 func TestARefusalAllocatesTheVerdictAlone(t *testing.T) {
 	var v *Verdict
