@@ -58,7 +58,7 @@ type ticket struct {
 func (h *headgate) Enter(x *Exchange, tenant string) Answer {
 	t := new(ticket)
 	x.handle = t
-	r := adaptive.Request{Cost: x.Size.Cost}
+	r := adaptive.Request{Cost: x.Size.Cost, Class: x.class(), Tokens: int64(x.Size.Prompt)}
 	if h.perTenant {
 		r.Lane = tenant
 	}
@@ -95,12 +95,14 @@ func (h *headgate) Abandon(x *Exchange) {
 
 func (h *headgate) Forward(x *Exchange) { x.handle.(*ticket).Forwarded() }
 
-func (h *headgate) FirstByte(x *Exchange) { x.handle.(*ticket).FirstByte() }
+func (h *headgate) Respond(x *Exchange, r adaptive.Response) { x.handle.(*ticket).Respond(r) }
+
+func (h *headgate) FirstToken(x *Exchange) { x.handle.(*ticket).FirstToken() }
 
 func (h *headgate) Leave(x *Exchange, o adaptive.Outcome) { x.handle.(*ticket).Done(o) }
 
 func (h *headgate) Limit() (limit, utilization float64) {
-	s := h.controller.Snapshot()
+	s := h.controller.Totals()
 	return float64(s.CurrentLimit), s.Utilization
 }
 
@@ -117,10 +119,11 @@ func Unlimited(chan<- *Exchange) (Limiter, error) { return unlimited{}, nil }
 
 type unlimited struct{}
 
-func (unlimited) Enter(*Exchange, string) Answer      { return Admit }
-func (unlimited) Forward(*Exchange)                   {}
-func (unlimited) FirstByte(*Exchange)                 {}
-func (unlimited) Leave(*Exchange, adaptive.Outcome)   {}
-func (unlimited) Abandon(*Exchange)                   {}
-func (unlimited) Limit() (limit, utilization float64) { return 0, 0 }
-func (unlimited) Close() error                        { return nil }
+func (unlimited) Enter(*Exchange, string) Answer       { return Admit }
+func (unlimited) Forward(*Exchange)                    {}
+func (unlimited) Respond(*Exchange, adaptive.Response) {}
+func (unlimited) FirstToken(*Exchange)                 {}
+func (unlimited) Leave(*Exchange, adaptive.Outcome)    {}
+func (unlimited) Abandon(*Exchange)                    {}
+func (unlimited) Limit() (limit, utilization float64)  { return 0, 0 }
+func (unlimited) Close() error                         { return nil }

@@ -12,7 +12,7 @@ const slowFirstByte = 2
 
 // TenantResult counts one tenant's requests that arrived after the warm-up. Work is counted when it completes.
 type TenantResult struct {
-	Offered, Refused, Forwarded, Completed, Timeouts, Cancelled int
+	Offered, Refused, Forwarded, Completed, Rejected, Timeouts, Cancelled int
 
 	Work  float64         // cost·s completed
 	Waits []time.Duration // of the forwarded, in the gate
@@ -26,6 +26,10 @@ type Result struct {
 	Busy    float64   // share of the capacity that was used after the warm-up
 	Service time.Duration
 	Open    int // requests that had no outcome yet at the end
+
+	Rejections []time.Duration // when exchanges were forwarded that the upstream or the proxy refused
+	Refusals   []time.Duration // when exchanges arrived that the limiter refused
+	Done       []Done          // completed exchanges, those of the warm-up too
 
 	setup        Setup
 	utilizations []float64
@@ -49,6 +53,7 @@ func (r *Result) offered(x *Exchange) {
 }
 
 func (r *Result) refused(x *Exchange) {
+	r.Refusals = append(r.Refusals, x.arrived)
 	if r.counts(x.arrived) {
 		r.Tenants[x.Tenant].Refused++
 	}
@@ -62,7 +67,23 @@ func (r *Result) forwarded(x *Exchange) {
 	}
 }
 
+// Done is a completed exchange.
+type Done struct {
+	Tenant                         int
+	Size                           Size
+	Arrived, Forwarded, First, End time.Duration
+}
+
+// rejected counts an exchange that the upstream or the proxy refused.
+func (r *Result) rejected(x *Exchange) {
+	r.Rejections = append(r.Rejections, x.forwarded)
+	if r.counts(x.arrived) {
+		r.Tenants[x.Tenant].Rejected++
+	}
+}
+
 func (r *Result) completed(x *Exchange, now time.Duration) {
+	r.Done = append(r.Done, Done{x.Tenant, x.Size, x.arrived, x.forwarded, x.first, now})
 	if !r.counts(now) {
 		return
 	}

@@ -12,11 +12,13 @@ import (
 type Exchange struct {
 	Tenant int
 	Size   Size
+	Whole  bool // it did not ask for a stream: the headers come with the end
 	// Refused is set by the limiter before it settles a waiting exchange.
 	Refused bool
 
 	arrived, forwarded, first time.Duration
 	phase                     phase
+	sampled                   bool // its first token is seen
 	job                       job
 	handle                    any // the limiter's own
 }
@@ -27,6 +29,7 @@ const (
 	waiting phase = iota
 	prefilling
 	generating
+	rejected // an answer that is no work's is under way
 	gone
 )
 
@@ -44,7 +47,8 @@ const (
 type Limiter interface {
 	Enter(x *Exchange, tenant string) Answer
 	Forward(x *Exchange) // it goes to the upstream now
-	FirstByte(x *Exchange)
+	Respond(x *Exchange, r adaptive.Response)
+	FirstToken(x *Exchange)
 	Leave(x *Exchange, o adaptive.Outcome)
 	Abandon(x *Exchange) // the client of a waiting exchange is gone; it is not settled any more
 	Limit() (limit, utilization float64)
@@ -60,15 +64,40 @@ type Step struct {
 	Do func(r *Run)
 }
 
+// Rejection is an answer that comes instead of the upstream's work.
+type Rejection struct {
+	Answer     adaptive.Answer
+	Outcome    adaptive.Outcome
+	RetryAfter time.Duration
+	After      time.Duration // it comes this long after forwarding
+}
+
+// Front may answer an exchange in the upstream's place: a quota, an error, a proxy that reaches nobody. nil lets it pass.
+type Front func(r *Run, x *Exchange) *Rejection
+
+// backend is what does the work. advance must have been called with the present time before anything else is.
+type backend interface {
+	advance(now time.Duration)
+	next() (at time.Duration, some bool) // when something happens next, if nothing else does
+	fire(r *Run, now time.Duration)      // what is due
+	enter(x *Exchange, now time.Duration)
+	leave(x *Exchange)
+}
+
 // Setup of one run.
 type Setup struct {
 	Seed     uint64
 	Tenants  []Tenant
 	Replay   *Trace // whose arrivals to stretch to the rate; nil = Poisson
 	Upstream Upstream
-	Timeout  time.Duration // the client's, from forwarding; 0 = none
-	Cancel   float64       // share of the clients that leave at a random moment of their service
-	Warmup   time.Duration // nothing is counted before
+	Engine   *EngineModel    // in place of Upstream
+	Front    Front           // nil lets everything pass
+	Headers  time.Duration   // the headers of a stream come this long after forwarding; 0 = with the first token
+	Signal   adaptive.Signal // where first tokens are seen; "" = headers
+	Sample   int             // one first token in so many is seen; 0 = all
+	Timeout  time.Duration   // the client's, from forwarding; 0 = none
+	Cancel   float64         // share of the clients that leave at a random moment of their service
+	Warmup   time.Duration   // nothing is counted before
 	Length   time.Duration
 	Steps    []Step
 	// Forwarded is told of every exchange that goes to the upstream.
@@ -80,6 +109,7 @@ type Run struct {
 	Setup
 	result  Result
 	limiter Limiter
+	backend backend
 	settled chan *Exchange
 	rng     *rand.Rand
 	events  eventHeap
@@ -99,6 +129,10 @@ func Simulate(s Setup, f Factory) (*Result, error) {
 		return nil, err
 	}
 	r.limiter = limiter
+	r.backend = &knee{Upstream: &r.Upstream}
+	if s.Engine != nil {
+		r.backend = newEngine(*s.Engine)
+	}
 	r.result.begin(s)
 	for _, t := range s.Tenants {
 		r.rate += t.Rate
@@ -124,7 +158,7 @@ func (r *Run) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for !r.closing || r.open > 0 {
-		next, some := r.Upstream.next()
+		next, some := r.backend.next()
 		if len(r.events) > 0 && (!some || r.events[0].at < next) {
 			next, some = r.events[0].at, true
 		}
@@ -135,10 +169,10 @@ func (r *Run) loop() {
 		}
 		select {
 		case x := <-r.settled:
-			r.Upstream.advance(r.now())
+			r.backend.advance(r.now())
 			r.settle(x)
 		case <-timer.C:
-			r.Upstream.advance(r.now())
+			r.backend.advance(r.now())
 			r.fire()
 		}
 	}
@@ -149,9 +183,7 @@ func (r *Run) now() time.Duration { return time.Since(r.start) }
 // fire everything that is due.
 func (r *Run) fire() {
 	now := r.now()
-	for x := r.Upstream.due(); x != nil; x = r.Upstream.due() {
-		r.phaseEnd(x, now)
-	}
+	r.backend.fire(r, now)
 	for len(r.events) > 0 && r.events[0].at <= now {
 		heap.Pop(&r.events).(event).do()
 	}
@@ -198,13 +230,31 @@ func (r *Run) Inject(tenant, n int) {
 	}
 }
 
+// SetRate changes how often a tenant sends.
+func (r *Run) SetRate(tenant int, rate float64) {
+	idle := r.rate == 0
+	r.rate += rate - r.Tenants[tenant].Rate
+	r.Tenants[tenant].Rate = rate
+	if r.rate < 1e-9 {
+		r.rate = 0
+	}
+	if idle && r.rate > 0 {
+		r.after(r.gaps(r.rng, r.rate), r.arrival)
+	}
+}
+
 func (r *Run) enter(tenant int) {
-	x := &Exchange{Tenant: tenant, Size: r.Tenants[tenant].Sizes(r.rng), arrived: r.now()}
+	t := &r.Tenants[tenant]
+	x := &Exchange{Tenant: tenant, Size: t.Sizes(r.rng), arrived: r.now()}
 	leaves := r.rng.Float64() < r.Cancel
 	patience := time.Duration(r.rng.Float64() * float64(x.Size.Service()))
+	if t.Whole > 0 && r.rng.Float64() < t.Whole {
+		x.Whole = true
+		x.Size.Cost++
+	}
 	r.result.offered(x)
 	r.open++
-	switch r.limiter.Enter(x, r.Tenants[tenant].Name) {
+	switch r.limiter.Enter(x, t.Name) {
 	case Admit:
 		r.forward(x)
 	case Refuse:
@@ -239,27 +289,79 @@ func (r *Run) forward(x *Exchange) {
 	if r.Forwarded != nil {
 		r.Forwarded(x.Tenant)
 	}
-	r.Upstream.start(x, float64(x.Size.Cost), x.Size.Prefill)
+	if r.Front != nil {
+		if no := r.Front(r, x); no != nil {
+			x.phase = rejected
+			r.after(no.After, func() { r.reject(x, no) })
+			return
+		}
+	}
+	x.sampled = r.Sample <= 1 || r.rng.IntN(r.Sample) == 0
+	r.backend.enter(x, r.now())
+	if r.Headers > 0 && !x.Whole {
+		r.after(r.Headers, func() { r.respond(x) })
+	}
 	if r.Timeout > 0 {
 		r.after(r.Timeout, func() { r.leave(x, adaptive.Timeout) })
 	}
 }
 
-func (r *Run) phaseEnd(x *Exchange, now time.Duration) {
-	r.Upstream.stop(x)
-	if x.phase == prefilling {
-		x.first = now
-		r.limiter.FirstByte(x)
-		if x.Size.Generate > 0 {
-			x.phase = generating
-			r.Upstream.start(x, 1, x.Size.Generate)
-			return
-		}
+// reject ends an exchange that the upstream, or the proxy, does not serve.
+func (r *Run) reject(x *Exchange, no *Rejection) {
+	if x.phase != rejected {
+		return
+	}
+	x.phase = gone
+	r.open--
+	r.limiter.Respond(x, adaptive.Response{Class: x.class(), Answer: no.Answer, RetryAfter: no.RetryAfter, Signal: r.signal()})
+	r.limiter.Leave(x, no.Outcome)
+	r.result.rejected(x)
+}
+
+func (x *Exchange) class() adaptive.Class {
+	if x.Whole {
+		return adaptive.Whole
+	}
+	return adaptive.Stream
+}
+
+func (r *Run) signal() adaptive.Signal {
+	if r.Signal == "" {
+		return adaptive.FromHeaders
+	}
+	return r.Signal
+}
+
+// respond passes the response's headers on.
+func (r *Run) respond(x *Exchange) {
+	if x.phase == gone {
+		return
+	}
+	r.limiter.Respond(x, adaptive.Response{Class: x.class(), Signal: r.signal(), Unsampled: r.signal() != adaptive.FromHeaders && !x.sampled})
+}
+
+// firstToken and finished are what the backend reports.
+func (r *Run) firstToken(x *Exchange) {
+	x.first, x.phase = r.now(), generating
+	if x.Whole {
+		return
+	}
+	if r.Headers == 0 {
+		r.respond(x)
+	}
+	if r.signal() != adaptive.FromHeaders && x.sampled {
+		r.limiter.FirstToken(x)
+	}
+}
+
+func (r *Run) finished(x *Exchange) {
+	if x.Whole {
+		r.respond(x)
 	}
 	x.phase = gone
 	r.open--
 	r.limiter.Leave(x, adaptive.OK)
-	r.result.completed(x, now)
+	r.result.completed(x, r.now())
 }
 
 // leave before the end: the client gave up.
@@ -269,8 +371,10 @@ func (r *Run) leave(x *Exchange, o adaptive.Outcome) {
 		return
 	case waiting:
 		r.limiter.Abandon(x)
+	case rejected:
+		r.limiter.Leave(x, o)
 	case prefilling, generating:
-		r.Upstream.stop(x)
+		r.backend.leave(x)
 		r.limiter.Leave(x, o)
 	}
 	x.phase = gone

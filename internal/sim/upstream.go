@@ -110,3 +110,24 @@ func (h *jobHeap) Pop() any {
 	*h = (*h)[:len(*h)-1]
 	return last
 }
+
+// knee is the upstream as a backend: the prefill weighs the request's cost, the generation one.
+type knee struct{ *Upstream }
+
+func (k *knee) enter(x *Exchange, _ time.Duration) { k.start(x, float64(x.Size.Cost), x.Size.Prefill) }
+
+func (k *knee) leave(x *Exchange) { k.stop(x) }
+
+func (k *knee) fire(r *Run, _ time.Duration) {
+	for x := k.due(); x != nil; x = k.due() {
+		k.stop(x)
+		if x.phase == prefilling {
+			r.firstToken(x)
+			if x.Size.Generate > 0 {
+				k.start(x, 1, x.Size.Generate)
+				continue
+			}
+		}
+		r.finished(x)
+	}
+}

@@ -10,6 +10,8 @@ import (
 
 // Size of one request.
 type Size struct {
+	Prompt   int           // tokens, for an engine
+	Output   int           // tokens, for an engine
 	Cost     int           // cost the gate charges until the first byte
 	Prefill  time.Duration // time to the first byte on an idle upstream
 	Generate time.Duration // time the response then streams on an idle upstream
@@ -52,6 +54,7 @@ func (l LogNormal) Sizes() Sizes {
 // generation per generated token.
 func tokenSize(context, generated int64) Size {
 	return Size{
+		Prompt: int(context), Output: int(generated),
 		Cost:     adaptive.Cost(adaptive.Features{Bytes: 4 * context, Tokens: context, Messages: 1, Fanout: 1, Stream: true}),
 		Prefill:  time.Duration(context) * 150 * time.Microsecond,
 		Generate: time.Duration(generated) * 30 * time.Millisecond,
@@ -73,6 +76,7 @@ type Tenant struct {
 	Name  string
 	Rate  float64 // requests per second
 	Sizes Sizes
+	Whole float64 // share of the requests that do not ask for a stream
 }
 
 // Mix is one hot tenant among quiet ones, scaled so that all together offer load times the capacity.

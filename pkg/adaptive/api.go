@@ -54,6 +54,11 @@ type Request struct {
 	// Weight is the lane's share relative to the others, brought into 0.001..1000000; 0 is what it was, 1 at first. The last
 	// one seen holds for the whole lane.
 	Weight float64
+	// Class is what the request asks for: a stream, or an answer in one piece. The response may turn out to be of the other.
+	Class Class
+	// Tokens is how many tokens the prompt has, as far as is known: what the response holds of the upstream's memory while it
+	// is generated.
+	Tokens int64
 	// Cost is the price in cost units; it is brought into 1..1000.
 	Cost int
 	// MaxWait bounds the wait further than the settings do; 0 leaves it to the settings, below 0 never waits.

@@ -59,7 +59,9 @@ func (f *failsafe) Enter(x *sim.Exchange, _ string) sim.Answer {
 
 func (f *failsafe) Forward(*sim.Exchange) {}
 
-func (f *failsafe) FirstByte(*sim.Exchange) {}
+func (f *failsafe) Respond(*sim.Exchange, adaptive.Response) {}
+
+func (f *failsafe) FirstToken(*sim.Exchange) {}
 
 func (f *failsafe) Leave(x *sim.Exchange, o adaptive.Outcome) {
 	e := f.permits[x]
