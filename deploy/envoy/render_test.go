@@ -161,6 +161,18 @@ func TestRenderFollowsTheSettings(t *testing.T) {
 			change: func(c *config.Config) { c.Listen.GRPC = "unix:///run/x y/s.sock" },
 			want:   []string{`{pipe: {path: "/run/x y/s.sock"}}`},
 		},
+		"a listener on every interface": {
+			options: envoyconf.Options{Listen: "0.0.0.0:8080", Admin: "[::1]:9901"},
+			want:    []string{"address: {socket_address: {address: 0.0.0.0, port_value: 8080}}", `address: {socket_address: {address: "::1", port_value: 9901}}`},
+		},
+		"a listener without a host": {
+			options: envoyconf.Options{Listen: ":8080"},
+			want:    []string{"address: {socket_address: {address: 0.0.0.0, port_value: 8080}}"},
+		},
+		"a listener on every interface of IPv6": {
+			options: envoyconf.Options{Listen: "[::]:8080"},
+			want:    []string{`address: {socket_address: {address: "::", port_value: 8080}}`},
+		},
 		"no API": {
 			change: func(c *config.Config) { c.Listen.API = "" },
 			not:    []string{"session-leases", "disabled: true"},
@@ -201,6 +213,7 @@ func TestRenderRefusesWhatItCannotRender(t *testing.T) {
 	}{
 		"an unknown part":           {options: envoyconf.Options{Part: "listener"}, want: `unknown part "listener"`},
 		"a listener without a port": {options: envoyconf.Options{Listen: "127.0.0.1"}, want: "address of Envoy's listener"},
+		"a listener with a name":    {options: envoyconf.Options{Listen: "gateway:8080"}, want: "listens on an IP address"},
 		"a port that is none":       {options: envoyconf.Options{Upstream: "127.0.0.1:70000"}, want: "address of the upstream"},
 		"an address that is none":   {change: func(c *config.Config) { c.Listen.GRPC = "nowhere" }, want: "address of listen.grpc"},
 	} {

@@ -112,13 +112,14 @@ func (v *view) resolve(c *config.Config, o Options) (endpoint, error) {
 	for _, a := range []struct {
 		to            *endpoint
 		what, address string
+		parse         func(string) (endpoint, error)
 	}{
-		{&v.Processor, "listen.grpc", c.Listen.GRPC},
-		{&v.Listen, "Envoy's listener", orElse(o.Listen, "127.0.0.1:10000")},
-		{&v.Admin, "Envoy's admin address", orElse(o.Admin, "127.0.0.1:9901")},
-		{&up, "the upstream", orElse(o.Upstream, "127.0.0.1:9001")},
+		{&v.Processor, "listen.grpc", c.Listen.GRPC, parseEndpoint},
+		{&v.Listen, "Envoy's listener", orElse(o.Listen, "127.0.0.1:10000"), parseListener},
+		{&v.Admin, "Envoy's admin address", orElse(o.Admin, "127.0.0.1:9901"), parseListener},
+		{&up, "the upstream", orElse(o.Upstream, "127.0.0.1:9001"), parseEndpoint},
 	} {
-		e, err := parseEndpoint(a.address)
+		e, err := a.parse(a.address)
 		if err != nil {
 			return up, fmt.Errorf("address of %s: %w", a.what, err)
 		}
@@ -234,6 +235,25 @@ func parseEndpoint(listen string) (endpoint, error) {
 		host = "127.0.0.1"
 	case ip == nil:
 		e.Discovery = "STRICT_DNS"
+	}
+	e.Address = fmt.Sprintf("{socket_address: {address: %s, port_value: %s}}", scalar(host), port)
+	return e, nil
+}
+
+// parseListener returns where Envoy is to listen: the address as it is given. Without a host that is every interface of
+// IPv4.
+func parseListener(listen string) (endpoint, error) {
+	e, err := parseEndpoint(listen)
+	if err != nil || strings.HasPrefix(listen, "unix:") {
+		return e, err
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return endpoint{}, err
+	}
+	host = orElse(host, "0.0.0.0")
+	if net.ParseIP(host) == nil {
+		return endpoint{}, fmt.Errorf("%q: Envoy listens on an IP address, not on the name %q", listen, host)
 	}
 	e.Address = fmt.Sprintf("{socket_address: {address: %s, port_value: %s}}", scalar(host), port)
 	return e, nil

@@ -61,6 +61,9 @@ func TestEnvoyAcceptsTheBootstrapsInConfigMaps(t *testing.T) {
 			seen++
 			t.Run(overlay, func(t *testing.T) {
 				t.Parallel()
+				if at := "{socket_address: {address: 0.0.0.0, port_value: 8080}}"; !strings.Contains(text, "- name: ingress\n    address: "+at+"\n") {
+					t.Errorf("Envoy's listener is not at %s, where the Service and the kubelet look for it", at)
+				}
 				validate(t, []byte(text))
 			})
 		}
