@@ -17,6 +17,8 @@ type Goal struct {
 	Met    bool   `json:"met"`
 	Peer   bool   `json:"peer,omitempty"` // a figure to compare with, not a goal
 	Note   string `json:"note,omitempty"`
+	// ProvesNothing says that a naive rival reaches the goal too.
+	ProvesNothing bool `json:"provesNothing,omitempty"`
 }
 
 func atLeast(name string, value, goal float64, note string, args ...any) Goal {
@@ -39,7 +41,11 @@ func (g Goal) String() string {
 	if !g.Met {
 		met = "MISSED"
 	}
-	return fmt.Sprintf("%-66s %9.3f  %s %-8g %-6s  %s", g.Name, g.Value, sign, g.Goal, met, g.Note)
+	note := g.Note
+	if g.ProvesNothing {
+		note += " (proves nothing)"
+	}
+	return fmt.Sprintf("%-66s %9.3f  %s %-8g %-6s  %s", g.Name, g.Value, sign, g.Goal, met, note)
 }
 
 // Runner simulates a setup in a bubble of virtual time.

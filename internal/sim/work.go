@@ -97,3 +97,6 @@ type Gaps func(r *rand.Rand, rate float64) time.Duration
 func Poisson(r *rand.Rand, rate float64) time.Duration {
 	return time.Duration(r.ExpFloat64() / rate * float64(time.Second))
 }
+
+// Even is one size for all.
+func Even(size Size) Sizes { return func(*rand.Rand) Size { return size } }

@@ -1,5 +1,7 @@
 package adaptive
 
+import "cmp"
+
 const (
 	// passLimit is how often a head may be passed over before what gets free is kept for it.
 	passLimit = 2
@@ -38,8 +40,8 @@ func (c *Controller) acquireLocked(p *Permit, r Request, child bool, now int64) 
 	}
 	c.advanceLocked(now)
 	l := c.lanes.get(r.Lane, c.now)
-	if r.Weight > 0 {
-		l.weight = min(max(r.Weight, leastWeight), mostWeight)
+	if !child { // a child runs in its parent's lane, whose weight is not its to say
+		l.weight = min(max(cmp.Or(r.Weight, 1), leastWeight), mostWeight)
 	}
 	p.c, p.lane, p.cost, p.epoch = c, l, clampCost(r.Cost), c.epoch
 	p.forward, p.forwarded = r.Forward, notForwarded

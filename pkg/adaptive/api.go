@@ -51,8 +51,8 @@ const (
 type Request struct {
 	// Lane is the tenant's opaque name; empty is the default lane.
 	Lane string
-	// Weight is the lane's share relative to the others, brought into 0.001..1000000; 0 is what it was, 1 at first. The last
-	// one seen holds for the whole lane.
+	// Weight is the lane's share relative to the others, brought into 0.001..1000000; 0 is 1. The last one seen
+	// holds for the whole lane; that of AcquireNow is ignored.
 	Weight float64
 	// Class is what the request asks for: a stream, or an answer in one piece. The response may turn out to be of the other.
 	Class Class

@@ -47,6 +47,8 @@ type Controller struct {
 	curve  curve
 	counts counts
 	signal Signal
+
+	troubled bool // some lane has been refused, or failed, lately
 }
 
 // tally is a number of requests and their cost.

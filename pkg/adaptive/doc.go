@@ -136,9 +136,12 @@
 // Latency counts as overload only when about half of the limit was used: with less in flight it cannot be our doing, and
 // acting on it would make the limit of a quiet cluster a random walk.
 //
-// The rest is additive increase, multiplicative decrease. Critical pressure halves at once, at most once per window, high
-// pressure and refusals by the upstream (from one answer in twenty) shed a fifth, errors and time-outs stop growth for a
-// window, cancelled clients and refusals of our own teach nothing, and a limit that is hardly used returns to the initial
+// The rest is additive increase, multiplicative decrease. Critical pressure halves at once, at most once per window, and high
+// pressure sheds a fifth; each sample of pressure counts once, and nothing grows until one is normal. Refusals and failures
+// are shares of the answers to requests that were forwarded since the limit was last lowered, decaying over about 20
+// windows and leaving out the lane that has most of them: from one refusal in fifty, and three in all, they shed a fifth, and
+// with failures added they stop growth. One tenant's exhausted key or broken requests change nothing. Answers of the proxy,
+// cancelled clients and refusals of our own teach nothing, and a limit that is hardly used returns to the initial
 // one step by step. Growth starts with one step per window and gains a step every eight windows up to the maximum, for
 // capacity that comes back.
 //

@@ -17,6 +17,8 @@ type lane struct {
 	cost       int     // their cost
 	refs       int     // waiters and permits in flight; at 0 the lane may be evicted
 
+	answers answers
+
 	weight  float64
 	base    float64
 	prepaid float64

@@ -46,17 +46,17 @@ type evidence struct {
 	calm        sample  // those of them that found the upstream calm
 	stale       sample  // latencies of requests forwarded before
 	completed   int
-	failed      int // upstream errors and time-outs
-	overloaded  int // refusals by the upstream
+	others      answers // lately, of all lanes but the one with most refusals and failures
 	pressure    Severity
 	cut         bool // critical pressure has already lowered the limit within the last window
 	waiting     bool // someone waits
+	strained    bool // pressure was not normal when it was last sampled
 }
 
 const (
 	// overloadShare is the share of refusals among the upstream's answers from which they count as overload; fewer only
 	// stop growth, as any failure does.
-	overloadShare = 0.05
+	overloadShare = 0.02
 	// noiseMargin is how many standard errors a rise must show beyond the threshold.
 	noiseMargin = 1.5
 	// flatTolerance is the factor on the threshold while the elasticity says that more concurrency still pays.
@@ -123,13 +123,13 @@ func decide(s Settings, st state, e evidence) (int, StepReason) {
 		return scale(st.limit, s.CriticalDecreaseFactor), StepCritical
 	case e.pressure == High:
 		return scale(st.limit, s.DecreaseFactor), StepPressure
-	case e.overloaded > 0 && float64(e.overloaded) >= overloadShare*float64(e.overloaded+e.completed+e.failed):
+	case e.others.overloaded():
 		return scale(st.limit, s.DecreaseFactor), StepOverload
 	case st.slow(s, e):
 		return scale(st.limit, s.DecreaseFactor), StepLatency
-	case e.cut:
+	case e.cut, e.strained:
 		return st.limit, StepHold
-	case e.failed > 0 || e.overloaded > 0:
+	case e.others.doubtful():
 		return st.limit, StepFrozen
 	case e.utilization >= s.UtilizationHigh && e.completed > 0 && !st.blind():
 		return st.limit + min(s.IncreaseStep*(1+st.streak/accelerateAfter), s.MaxIncreasePerWindow), StepGrow

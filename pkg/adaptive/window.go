@@ -13,12 +13,10 @@ type window struct {
 
 	fresh, calm, stale sample // latencies, see evidence
 
-	completed  int
-	failed     int
-	overloaded int
+	completed int
 
 	severity Severity // last observed
-	peak     Severity // worst in this window
+	peak     Severity // worst that was sampled in this window: each sample counts once
 	lastCut  int64    // when critical pressure last lowered the limit
 	everCut  bool
 	shedAt   int64 // requests forwarded before this say nothing about the limit
@@ -35,7 +33,7 @@ func (w *window) cutWithin(t int64, length time.Duration) bool {
 // next starts a window that ends at end; what outlives a window stays.
 func (w *window) next(end int64) {
 	*w = window{
-		end: end, severity: w.severity, peak: w.severity, lastCut: w.lastCut, everCut: w.everCut, shedAt: w.shedAt,
+		end: end, severity: w.severity, lastCut: w.lastCut, everCut: w.everCut, shedAt: w.shedAt,
 		utilization: w.utilization, lastReason: w.lastReason,
 	}
 }
@@ -82,6 +80,7 @@ func (c *Controller) rollLocked(now int64) {
 	before := c.state.limit
 	var reason StepReason
 	e := w.evidence(c.waiting.count > 0, c.settings.Window)
+	e.others = c.othersLocked()
 	all := e.utilization < c.settings.UtilizationHigh || c.state.seen < seedSamples
 	c.state, reason = step(c.settings, c.state, e)
 	c.state.long *= c.curve.learn(all && !reason.shed())
@@ -124,8 +123,8 @@ func (c *Controller) quietLocked(n int64) {
 func (w *window) evidence(waiting bool, length time.Duration) evidence {
 	e := evidence{
 		load: w.load / float64(length), fresh: w.fresh, calm: w.calm, stale: w.stale,
-		completed: w.completed, failed: w.failed, overloaded: w.overloaded,
-		pressure: w.peak, cut: w.cutWithin(w.end, length), waiting: waiting,
+		completed: w.completed,
+		pressure:  w.peak, cut: w.cutWithin(w.end, length), waiting: waiting, strained: w.severity != Normal,
 	}
 	if w.capacity > 0 {
 		e.utilization = w.busy / w.capacity
@@ -165,16 +164,12 @@ func (c *Controller) learnLocked(p *Permit, o Outcome) {
 	if p.answer == AnswerProxyFailed {
 		return
 	}
-	switch o {
-	case OK:
+	c.answeredLocked(p, o)
+	if o == OK {
 		c.window.completed++
 		if !p.begun {
 			c.sampleLocked(p)
 		}
-	case UpstreamError, Timeout:
-		c.window.failed++
-	case Overload:
-		c.window.overloaded++
 	}
 }
 

@@ -83,6 +83,13 @@ func TestSim(t *testing.T) {
 	r.add(sim.StreamGoals(r.run, 30*time.Minute)...)
 	r.add(sim.NoiseGoals(r.run, time.Hour)...)
 	r.add(sim.CreditGoals(r.run)...)
+	bench := &sim.Bench{
+		Run: r.run, Seeds: []uint64{1001, 1002, 1003}, // not those that anything was tuned on
+		Rivals: map[string]sim.Factory{"no limit": sim.Unlimited}, Peers: map[string]sim.Factory{"failsafe-go": Failsafe},
+	}
+	for _, row := range sim.Rows() {
+		r.add(row.Goals(bench)...)
+	}
 	r.finish()
 }
 
