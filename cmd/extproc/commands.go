@@ -67,15 +67,20 @@ the whole bootstrap, or one part of it to paste into another.`,
 }
 
 func newHealthCommand(configPath *string) *cobra.Command {
-	var path string
+	var path, address string
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a running sidecar whether it is ready; for probes in images without a shell",
+		Long: `Asks a running sidecar whether it is ready, or alive. With --address the configuration is not read, so a fault in
+its file does not fail the probe: the running sidecar keeps the configuration it has.`,
 		Example: `  extproc health
-  extproc health --path /livez`,
+  extproc health --address 127.0.0.1:9003 --path /livez`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if address != "" {
+				return askHealth(c, "http://"+address+path, timeout)
+			}
 			cfg, err := config.Load(*configPath, os.Environ())
 			if err != nil {
 				return err
@@ -87,6 +92,7 @@ func newHealthCommand(configPath *string) *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&path, "path", "/readyz", "/readyz or /livez")
+	command.Flags().StringVar(&address, "address", "", "host:port of the sidecar's admin (default: listen.admin of the configuration)")
 	command.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "how long to wait for the answer")
 	return command
 }

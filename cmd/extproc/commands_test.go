@@ -2,6 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -25,6 +30,32 @@ func TestWhatIsSaidWithoutASidecar(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "sk-secret") {
 				t.Errorf("%s: error %v, want one with %q and without the key", c.args, err, part)
 			}
+		}
+	}
+}
+
+// TestHealthWithAnAddressReadsNoConfiguration: a probe does not fail because of a fault in the file, which the running sidecar
+// refuses without harm.
+func TestHealthWithAnAddressReadsNoConfiguration(t *testing.T) {
+	sidecar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "asked for", r.URL.Path)
+	}))
+	t.Cleanup(sidecar.Close)
+	faulty := filepath.Join(t.TempDir(), "headgate.yaml")
+	if err := os.WriteFile(faulty, []byte("no: such: thing\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HEADGATE_LISTEN_ADMIN", "garbage")
+	address := strings.TrimPrefix(sidecar.URL, "http://")
+	for _, path := range []string{"/readyz", "/livez"} {
+		var out bytes.Buffer
+		command := newCommand(strings.NewReader(""), &out, &out)
+		command.SetArgs([]string{"health", "--config", faulty, "--address", address, "--path", path})
+		if err := command.ExecuteContext(t.Context()); err != nil {
+			t.Errorf("health --address %s --path %s with a faulty file: %v, want the sidecar's answer", address, path, err)
+		}
+		if got, want := out.String(), "asked for "+path+"\n"; got != want {
+			t.Errorf("health --path %s prints %q, want %q", path, got, want)
 		}
 	}
 }

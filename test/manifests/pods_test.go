@@ -181,6 +181,8 @@ func checkSidecar(t *testing.T, overlay string, p pod, c corev1.Container) {
 	for what, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "readiness": c.ReadinessProbe, "liveness": c.LivenessProbe} {
 		if probe == nil || probe.Exec == nil || !slices.Equal(probe.Exec.Command[:2], []string{"/extproc", "health"}) {
 			t.Errorf("%s: %s probe %+v, want extproc health: the admin port listens on loopback", p.name, what, probe)
+		} else if i := slices.Index(probe.Exec.Command, "--address"); i < 0 || probe.Exec.Command[i+1] != "127.0.0.1:9003" {
+			t.Errorf("%s: %s probe %q, want --address 127.0.0.1:9003, so that it does not read the configuration", p.name, what, probe.Exec.Command)
 		} else if probe.TimeoutSeconds < 3 {
 			t.Errorf("%s: %s probe ends after %d s, but extproc health takes up to 2 s", p.name, what, probe.TimeoutSeconds)
 		}
