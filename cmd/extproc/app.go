@@ -151,13 +151,15 @@ func laneSettings(cfg *config.Config) func(string) adaptive.Settings {
 	return func(cluster string) adaptive.Settings { return cfg.Cluster(cluster).Lanes }
 }
 
-// apply puts a reloaded configuration into force: what can fail comes first, so that a fault changes nothing.
+// apply puts a reloaded configuration into force. What can fail comes first, so that a fault changes nothing and refuses
+// nobody.
 func (a *app) apply(cfg *config.Config) error {
-	if err := a.lanes.Configure(laneSettings(cfg)); err != nil {
-		return fmt.Errorf("lanes: %w", err)
-	}
 	if err := a.leases.Configure(cfg.Leases, cfg.Principals); err != nil {
-		return errors.Join(fmt.Errorf("leases: %w", err), a.lanes.Configure(laneSettings(a.config.Load())))
+		return fmt.Errorf("leases: %w", err)
+	}
+	if err := a.lanes.Configure(laneSettings(cfg)); err != nil {
+		before := a.config.Load()
+		return errors.Join(fmt.Errorf("lanes: %w", err), a.leases.Configure(before.Leases, before.Principals))
 	}
 	a.bytes.Configure(cfg.Bytes)
 	a.monitor.Configure(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio)
@@ -174,6 +176,7 @@ func (a *app) adminSources() admin.Sources {
 		Metrics: a.metrics.Handler(),
 		Leases:  a.leases.ListHandler(),
 		Board:   a.board,
+		Hosts:   func() []string { return a.config.Load().Listen.AdminHosts },
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/headgate/headgate/pkg/config"
@@ -56,9 +57,12 @@ func removeStale(ctx context.Context, path string) error {
 	}
 	d := net.Dialer{Timeout: time.Second}
 	conn, err := d.DialContext(ctx, "unix", path)
-	if err == nil {
+	switch {
+	case err == nil:
 		_ = conn.Close()
 		return fmt.Errorf("another process serves on %s", path)
+	case !errors.Is(err, syscall.ECONNREFUSED): // a full backlog, say: somebody listens there, however busy
+		return fmt.Errorf("another process may serve on %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("remove the stale socket: %w", err)

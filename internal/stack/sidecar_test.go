@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func TestStackWithASidecarInThisProcess(t *testing.T) {
 	if err := s.Reconfigure("", "bytes: {hardMaxBody: 2MiB}"); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := config.Load(s.ConfigFile(), nil); err != nil || c.Bytes.HardMaxBody != 2<<20 || c.Listen != s.Sidecar.Config.Listen {
+	if c, err := config.Load(s.ConfigFile(), nil); err != nil || c.Bytes.HardMaxBody != 2<<20 || !reflect.DeepEqual(c.Listen, s.Sidecar.Config.Listen) {
 		t.Errorf("after Reconfigure: %+v, %v, want the new limit and the old addresses", c, err)
 	}
 }

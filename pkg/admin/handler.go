@@ -16,6 +16,7 @@ type Sources struct {
 	Metrics http.Handler
 	Leases  http.Handler // state and history of the lease pools
 	Board   *Board
+	Hosts   func() []string // names under which it may be reached, besides loopback names and addresses
 }
 
 // Handler serves the admin endpoints.
@@ -48,7 +49,7 @@ func Handler(s Sources) http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return mux
+	return guard(mux, s.Hosts)
 }
 
 func text(w http.ResponseWriter, status int, body string) {

@@ -37,6 +37,7 @@ func served(t *testing.T, ready error) (*httptest.Server, *Board) {
 		t.Fatalf("board: %v", err)
 	}
 	server := httptest.NewServer(Handler(Sources{
+		Hosts: func() []string { return nil },
 		Ready: func() error { return ready }, Health: health, Board: board,
 		Config:  func() ([]byte, error) { return []byte("listen: {}\n"), nil },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),

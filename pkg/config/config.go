@@ -35,10 +35,11 @@ type Config struct {
 
 // Listen holds the three addresses: "unix:///absolute/path" or "host:port"; ParseAddr splits them.
 type Listen struct {
-	GRPC             string `yaml:"grpc" doc:"Address of the ext_proc gRPC service: unix:///absolute/path or host:port."`
-	Admin            string `yaml:"admin" doc:"Address of the admin HTTP server (status page, probes, metrics, pprof); empty turns it off."`
-	AdminAllowRemote bool   `yaml:"adminAllowRemote" doc:"Allows an admin address that is not loopback. Nothing there is authenticated."`
-	API              string `yaml:"api" doc:"Address of the HTTP API (session leases, admission probe); empty turns it off."`
+	GRPC             string   `yaml:"grpc" doc:"Address of the ext_proc gRPC service: unix:///absolute/path or host:port."`
+	Admin            string   `yaml:"admin" doc:"Address of the admin HTTP server (status page, probes, metrics, pprof); empty turns it off."`
+	AdminHosts       []string `yaml:"adminHosts" doc:"Host names under which the admin port may be reached, besides loopback names and addresses. Others are refused, so that no web page can reach it through a name of its own."`
+	AdminAllowRemote bool     `yaml:"adminAllowRemote" doc:"Allows an admin address that is not loopback. Nothing there is authenticated."`
+	API              string   `yaml:"api" doc:"Address of the HTTP API (session leases, admission probe); empty turns it off."`
 }
 
 // RouteCluster says which request attributes name the route cluster.

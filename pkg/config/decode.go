@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -47,8 +48,11 @@ func decodeFile(r *report, c *Config, data []byte) bool {
 	return d.nodes <= maxNodes
 }
 
+// quotedText is what the YAML parser quotes of the document.
+var quotedText = regexp.MustCompile("(?s)'.*'|\".*\"|`.*`")
+
 func syntaxMessage(err error, data []byte) string {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	text := quotedText.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "'…'") // it may be a secret
 	for i, line := range strings.Split(string(data), "\n") {
 		if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") {
 			return fmt.Sprintf("not YAML: %s (line %d is indented with a tab; YAML wants spaces)", text, i+1)
@@ -112,6 +116,8 @@ func (d *decoder) mapping(n *yaml.Node, path string, entry func(key string, node
 			d.addLine(key.Line, path, "keys must be strings, not %s", describe(key))
 		case key.ShortTag() == "!!merge":
 			d.addLine(key.Line, path, "merge keys (<<) are not supported; clusters inherit from \"*\"")
+		case strings.TrimSpace(key.Value) != key.Value:
+			d.addLine(key.Line, path, "the key %q has blanks around it", clip(key.Value))
 		case twice:
 			d.addLine(key.Line, at, "key given twice, first on line %d", first)
 		default:

@@ -74,7 +74,7 @@ func describe(n *yaml.Node) string {
 	case "!!timestamp":
 		return "a date"
 	}
-	return "a value tagged " + clip(n.ShortTag())
+	return "a value with a tag of its own" // which may be a secret that begins with an exclamation mark
 }
 
 func isNull(n *yaml.Node) bool {

@@ -177,7 +177,13 @@ func TestValuesAreAcceptedOrRefused(t *testing.T) {
 		{"log: {level: WARN}", "must be one of debug, info, warn, error"},
 		{"listen: {api: 9004}", "must be a string, not an integer; quote it"},
 		{"listen: {api: 2001-01-01}", "must be a string, not a date; quote it"},
-		{"listen: {api: !odd x}", "must be a string, not a value tagged !odd"},
+		{"tenant: {weights: {' team': 2}}", "the key \" team\" has blanks around it"},
+		{"tenant: {sources: [{header: 'x-tenant '}]}", "has blanks around it"},
+		{"routeCluster: {attributes: [' xds.cluster_name']}", "has blanks around it"},
+		{"clusters: {'chat ': {}}", "the key \"chat \" has blanks around it"},
+		{"bytes: {budget: {override: 99999999999999999999}}", "bytes.budget.override"},
+		{"bytes: {budget: {cap: 9223372036854775807}}", "bytes.budget.cap"},
+		{"listen: {api: !odd x}", "must be a string, not a value with a tag of its own"},
 		{"routeCluster: {attributes: xds.cluster_name}", "must be a list, not a string"},
 		{"routeCluster: {attributes: [1]}", "routeCluster.attributes[0]: must be a string"},
 		{"tenant: {weights: {a: 2, 42: 0.5}}", ok},
@@ -312,6 +318,23 @@ func TestPathFromTheEnvironment(t *testing.T) {
 		}
 		if c.Decision.MaxWait != test.want {
 			t.Errorf("path %q: expected %v, got %v", test.path, test.want, c.Decision.MaxWait)
+		}
+	}
+}
+
+// TestErrorsQuoteNoSecret: wherever a secret was written by mistake, the error does not show it.
+func TestErrorsQuoteNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"fanout: {secret: !hunter2hunter2}", "fanout:\n  secret: *hunter2hunter2\n", "fanout:\n  secret: &hunter2hunter2\n",
+		"fanout:\n  secret: !!hunter2 abc\n", "fanout:\n  secret: hunter2: hunter2\n", "fanout:\n  secret: @hunter2\n",
+		"fanout:\n  secret: `hunter2`\n", "fanout:\n  secret: %hunter2\n", "fanout:\n  secret: \"hunter2\\q\"\n",
+		"fanout:\n  secret: hunter2hunter2hunter2hunter2\n  secret: hunter2\n", "fanout: {secret: >-hunter2}",
+		"principals: [{id: a, keySHA256: !hunter2 x}]", "fanout:\n  secret: |hunter2\n    abc\n", "fanout:\n  secret: ' hunter2'\n",
+		"fanout: {secret: !hunter2%21 x}", "fanout: {secret: *hunter2'hunter2'}",
+	} {
+		if _, err := Load(writeFile(t, t.TempDir(), text), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: error %v, want one without the secret", text, err)
 		}
 	}
 }

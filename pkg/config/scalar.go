@@ -24,6 +24,9 @@ func (f field) parseScalar(text string) (reflect.Value, error) {
 		if !utf8.ValidString(text) {
 			return v, errors.New("must be UTF-8")
 		}
+		if strings.TrimSpace(text) != text {
+			return v, errors.New("has blanks around it")
+		}
 		if len(f.enum) > 0 && !slices.Contains(f.enum, text) {
 			return v, fmt.Errorf("must be one of %s, not %q", strings.Join(f.enum, ", "), clip(text))
 		}

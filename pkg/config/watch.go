@@ -149,6 +149,7 @@ func (w *Watcher) reload(force bool) {
 		return
 	}
 	if err := w.o.Apply(c); err != nil {
+		w.seen = "" // what stood in the way may pass: the next poll tries again
 		w.failed("configuration not applied, the old one stays in effect", err)
 		return
 	}

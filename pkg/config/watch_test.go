@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -194,6 +195,27 @@ func TestWhatCannotBeAppliedKeepsTheOldConfiguration(t *testing.T) {
 	}
 	replace(t, w.path, maxWait(3))
 	w.expectApplied(t, 3*time.Second)
+}
+
+// TestWhatCannotBeAppliedIsTriedAgain: what stood in the way may pass without the file changing.
+func TestWhatCannotBeAppliedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	var tries atomic.Int32
+	w := watch(t, writeFile(t, t.TempDir(), maxWait(1)), func(o *WatchOptions) {
+		o.Poll = 20 * time.Millisecond
+		apply := o.Apply
+		o.Apply = func(c *Config) error {
+			if tries.Add(1) < 3 {
+				return errors.New("the store is away")
+			}
+			return apply(c)
+		}
+	})
+	replace(t, w.path, maxWait(2))
+	w.expectApplied(t, 2*time.Second)
+	if status := w.expectStatus(t, "success", func(s ReloadStatus) bool { return s.LastSuccess }); status.Failures < 2 {
+		t.Errorf("%d failures before it, want 2", status.Failures)
+	}
 }
 
 func TestTriggerReloadsEvenWithoutAChange(t *testing.T) {

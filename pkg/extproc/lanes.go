@@ -59,6 +59,9 @@ func (x *exchange) requestLane() *Verdict {
 		Lane: x.laneName(), Weight: x.facts.tenant.weight, Cost: p.cost,
 		MaxWait: cmp.Or(x.waitLeft(), noWait), Forward: p.begun,
 	}
+	if x.facts.parent != nil {
+		request.Weight = 0 // the lane is its parent's, and so is the weight
+	}
 	lanes := x.server.lanes.Controller(x.facts.cluster)
 	var state adaptive.State
 	if x.facts.parent != nil {

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -36,10 +37,9 @@ type tenant struct {
 }
 
 func newPolicy(c *config.Config, s *Server) *policy {
-	network, address, err := config.ParseAddr(c.Listen.API)
 	return &policy{
 		config: c, tenants: compile(c.Tenant.Sources), principals: compile(c.PrincipalSources),
-		parents: s.parents, leases: s.leases, laneKey: s.laneKey, apiIsLocal: err == nil && config.IsLocal(network, address),
+		parents: s.parents, leases: s.leases, laneKey: s.laneKey, apiIsLocal: s.apiIsLocal,
 	}
 }
 
@@ -72,7 +72,7 @@ func (p *policy) tenantOf(m *wire.Message) tenant {
 	if raw == "" {
 		return tenant{}
 	}
-	return tenant{name: p.laneName(raw), weight: p.config.Tenant.Weights[raw]}
+	return tenant{name: p.laneName(raw), weight: cmp.Or(p.config.Tenant.Weights[raw], 1)}
 }
 
 // principalOf finds who calls, for the lease.

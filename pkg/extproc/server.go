@@ -55,6 +55,7 @@ type Server struct {
 	log        *slog.Logger
 	sheds      *shedLog
 	laneKey    []byte
+	apiIsLocal bool // where the API listens, which no reload changes
 	clusters   clusters
 	witnesses  witnesses
 	active     atomic.Int64
@@ -72,6 +73,8 @@ func NewServer(c *config.Config, d Dependencies) *Server {
 	if s.shed == nil {
 		s.shed = func() bool { return s.pressure().Severity >= budget.Critical }
 	}
+	network, address, err := config.ParseAddr(c.Listen.API)
+	s.apiIsLocal = err == nil && config.IsLocal(network, address)
 	s.Configure(c)
 	return s
 }

@@ -65,6 +65,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatalf("board: %v", err)
 	}
 	server := httptest.NewServer(admin.Handler(admin.Sources{
+		Hosts: func() []string { return nil },
 		Ready: func() error { return nil }, Health: r.health, Config: func() ([]byte, error) { return nil, nil }, Metrics: r.metrics.Handler(), Leases: r.leases.ListHandler(), Board: board,
 	}))
 	r.url = server.URL
