@@ -14,43 +14,23 @@ import (
 	"time"
 )
 
-// holdMemory is what this test binary does as a child: it fills memory and page cache as its environment says, prints a line
-// and waits for its end.
-const holdMemory = "HEADGATE_TEST_HOLD_MEMORY"
-
-func TestMain(m *testing.M) {
-	if what := os.Getenv(holdMemory); what != "" {
-		hold(what)
-		return
-	}
-	os.Exit(m.Run())
-}
-
-func hold(what string) {
-	var anonymous, cached int
-	_, _ = fmt.Sscanf(what, "%d %d", &anonymous, &cached)
-	in := bufio.NewReader(os.Stdin)
-	if line, _ := in.ReadString('\n'); line == "" { // once it is in its cgroup
-		return
-	}
-	memory := make([]byte, anonymous)
-	for i := 0; i < len(memory); i += 4096 {
-		memory[i] = 1
-	}
-	file, err := os.CreateTemp(os.Getenv("HEADGATE_TEST_DIR"), "cache")
-	if err == nil {
-		block := make([]byte, 1<<20)
-		for range cached >> 20 {
-			_, _ = file.Write(block)
-		}
-		_ = file.Sync() // clean pages
-	}
-	fmt.Println("ready")
-	_, _ = in.ReadString('\n')
-	if len(memory) > 0 && memory[0] == 0 {
-		fmt.Println()
-	}
-}
+// holdMemory is a process that, once it is in its cgroup, fills memory and clean page cache, prints a line and waits for its
+// end. It is no child of this test binary, since the race detector multiplies what that takes.
+const holdMemory = `
+import os, sys
+anonymous, cached, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+sys.stdin.readline()
+memory = bytearray(anonymous)
+for i in range(0, anonymous, 4096):
+    memory[i] = 1
+with open(file, "wb") as f:
+    for _ in range(cached >> 20):
+        f.write(bytes(1 << 20))
+    f.flush()
+    os.fsync(f.fileno())
+print("ready", flush=True)
+sys.stdin.readline()
+`
 
 // realCgroup makes a memory cgroup below this process's own, with a limit. It skips, and says why, where the machine has
 // none to write to.
@@ -85,8 +65,7 @@ func realCgroup(t *testing.T, limit int64) (dir string, version int) {
 // holdIn starts a process in the cgroup that holds so many bytes of its own and of clean file cache.
 func holdIn(t *testing.T, dir string, anonymous, cached int) {
 	t.Helper()
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d", holdMemory, anonymous, cached), "HEADGATE_TEST_DIR="+t.TempDir())
+	child := exec.Command("python3", "-c", holdMemory, strconv.Itoa(anonymous), strconv.Itoa(cached), filepath.Join(t.TempDir(), "cache"))
 	in, err := child.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
