@@ -39,7 +39,8 @@ func (t *trickle) admit() bool {
 func (t *trickle) observe(p Pressure) {
 	admitted := t.admitted.Swap(0)
 	switch same := p.Signal == t.signal; {
-	case p.Severity < Critical, !same, p.Value > t.value:
+	case p.Severity < Critical, !same, p.Value > t.value, p.Signal == SignalOOM, p.Signal == SignalOOMKill:
+		// What the kernel has killed for is not measured again: that it is no worse says nothing.
 		t.set(trickleStart)
 	case admitted > 0:
 		t.set(min(2*float64(t.limiter.Limit()), trickleMost))
