@@ -98,7 +98,9 @@ func TestHalfClosedClient(t *testing.T) {
 	idle(t.Context(), t, s)
 }
 
-// TestBesideAnotherProcessor: bodies pass whole through us and a pass-through processor before or behind us, both ways.
+// TestBesideAnotherProcessor: bodies pass whole through us and a pass-through processor: one before us may see both bodies.
+// One behind us must leave the response body alone: Envoy 1.40 loses some of the bodies that a filter behind hands back
+// while our answer to the response headers is due, whatever processors the two are (envoyproxy/envoy#41654).
 func TestBesideAnotherProcessor(t *testing.T) {
 	t.Parallel()
 	for name, behind := range map[string]bool{"before": false, "behind": true} {
@@ -117,13 +119,17 @@ func TestBesideAnotherProcessor(t *testing.T) {
 				}
 			})
 			address := serveProcessor(t, other)
+			response := filterv3.ProcessingMode_STREAMED
+			if behind {
+				response = filterv3.ProcessingMode_NONE
+			}
 			s := start(t, stack.Options{Overlay: "bytes: {hardMaxBody: 11MiB}", Envoy: []func(*stack.Bootstrap) error{func(b *stack.Bootstrap) error {
 				return b.AddFilter("other", &filterv3.ExternalProcessor{
 					GrpcService: &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_GoogleGrpc_{GoogleGrpc: &corev3.GrpcService_GoogleGrpc{
 						TargetUri: address, StatPrefix: "other"}}},
 					MessageTimeout: durationpb.New(30 * time.Second),
 					ProcessingMode: &filterv3.ProcessingMode{
-						RequestBodyMode: filterv3.ProcessingMode_STREAMED, ResponseBodyMode: filterv3.ProcessingMode_STREAMED,
+						RequestBodyMode: filterv3.ProcessingMode_STREAMED, ResponseBodyMode: response,
 						RequestTrailerMode: sent, ResponseTrailerMode: sent,
 					},
 				}, behind)
