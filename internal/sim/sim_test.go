@@ -91,12 +91,12 @@ func TestUpstreamShares(t *testing.T) {
 	u := Upstream{Capacity: 4, Knee: Sharing}
 	x := &Exchange{}
 	u.start(x, 8, 2*time.Second)
-	if at, _ := u.next(); at != 4*time.Second {
+	if at, some := u.next(); !some || at != 4*time.Second {
 		t.Errorf("ends at %v, want 4s", at)
 	}
 	u.advance(2 * time.Second)
 	u.Capacity = 8
-	if at, _ := u.next(); at != 3*time.Second {
+	if at, some := u.next(); !some || at != 3*time.Second {
 		t.Errorf("with twice the capacity from 2s on it ends at %v, want 3s", at)
 	}
 	u.advance(3 * time.Second)

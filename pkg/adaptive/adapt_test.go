@@ -14,7 +14,7 @@ func (r rig) one(cost int, latency time.Duration, o Outcome) {
 	p := r.ask("t", cost, Admitted)
 	p.Forwarded()
 	time.Sleep(latency)
-	p.FirstByte()
+	p.FirstToken()
 	p.Done(o)
 }
 
@@ -188,7 +188,7 @@ func (l load) run(r rig, length time.Duration, seed uint64) (limits []float64, r
 			p.Forwarded()
 			time.Sleep(latency)
 			if outcome == OK {
-				p.FirstByte()
+				p.FirstToken()
 				time.Sleep(stream)
 			}
 			p.Done(outcome)

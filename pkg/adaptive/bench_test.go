@@ -54,7 +54,7 @@ func BenchmarkAdmitRelease(b *testing.B) {
 			i++
 			c.Acquire(&p, Request{Lane: names[i%len(names)], Cost: 5})
 			p.Forwarded()
-			p.FirstByte()
+			p.FirstToken()
 			p.Done(OK)
 		}
 	})

@@ -44,7 +44,7 @@ func TestControllerAgainstItsBooks(t *testing.T) {
 				x.Done(OK)
 				m.drop(x)
 			},
-			"first byte": func(t *rapid.T) { m.pick(t).FirstByte() },
+			"first byte": func(t *rapid.T) { m.pick(t).FirstToken() },
 			"raise":      func(t *rapid.T) { m.pick(t).Raise(rapid.IntRange(1, 30).Draw(t, "cost")) },
 			"configure": func(t *rapid.T) {
 				m.s.InitialLimit = rapid.IntRange(5, 40).Draw(t, "limit")

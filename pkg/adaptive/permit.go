@@ -155,19 +155,6 @@ func (p *Permit) meter(now int64) {
 	}
 }
 
-// FirstByte says that the response begins: the latency is sampled, and the cost drops to the generation cost, so that a
-// long stream does not hold the price of its prompt.
-func (p *Permit) FirstByte() {
-	c := p.c
-	if c == nil {
-		return
-	}
-	now := c.clock()
-	c.mu.Lock()
-	c.firstByteLocked(p, now)
-	c.mu.Unlock()
-}
-
 func (c *Controller) firstByteLocked(p *Permit, now int64) {
 	if p.stage != stageActive || p.begun {
 		return

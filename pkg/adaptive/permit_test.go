@@ -73,7 +73,7 @@ func TestRaiseAndFirstByteChangeTheCost(t *testing.T) {
 	b := r.ask("t", 5, Waiting)
 	a.Raise(5000)
 	r.numbers("grown above the limit", map[string]any{"activeCost": 1000})
-	a.FirstByte()
+	a.FirstToken()
 	r.numbers("streaming", map[string]any{"activeCost": 6, "activeCount": 2})
 	a.Raise(9)
 	r.numbers("raised too late", map[string]any{"activeCost": 6})

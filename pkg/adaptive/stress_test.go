@@ -105,7 +105,7 @@ func exchange(c *Controller, rng *rand.Rand, worker, costMost int, running, peak
 	}
 	running.Add(-int64(cost)) // before the capacity is given back
 	if rng.IntN(2) == 0 {
-		p.FirstByte()
+		p.FirstToken()
 	}
 	p.Done(Outcome(rng.IntN(6)))
 }
@@ -163,7 +163,7 @@ func TestAdmissionDoesNotAllocate(t *testing.T) {
 			c.Acquire(&p, Request{Lane: names[i%len(names)], Cost: 5})
 			p.Forwarded()
 			p.Raise(9)
-			p.FirstByte()
+			p.FirstToken()
 			p.Done(OK)
 		},
 		"no tenant": func() {

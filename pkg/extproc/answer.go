@@ -2,12 +2,12 @@ package extproc
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/extproc/wire"
+	"github.com/headgate/headgate/pkg/lease"
 )
 
 // codeDetails is the response attribute that says who answered; viaUpstream is its value for what the upstream sent. All
@@ -41,7 +41,8 @@ func readAnswer(m *wire.Message) answer {
 	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
 		after, _ := m.Header("retry-after")
 		date, _ := m.Header("date")
-		a.retryAfter = retryAfter(string(after), string(date))
+		a.retryAfter, _ = lease.ParseRetryAfter(string(after), string(date))
+		a.retryAfter = min(a.retryAfter, maxUpstreamRetry)
 	}
 	return a
 }
@@ -153,21 +154,4 @@ func grpcOutcome(m *wire.Message) (o adaptive.Outcome, known bool) {
 		return adaptive.UpstreamError, true
 	}
 	return adaptive.OK, true
-}
-
-// retryAfter reads the header as seconds or as a date, which counts from the response's own; 0 where it is neither.
-func retryAfter(value, date string) time.Duration {
-	value = strings.TrimSpace(value)
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
-		return time.Duration(min(max(0, seconds), int64(maxUpstreamRetry/time.Second))) * time.Second
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	now := time.Now()
-	if sent, err := http.ParseTime(strings.TrimSpace(date)); err == nil {
-		now = sent
-	}
-	return min(max(0, at.Sub(now)), maxUpstreamRetry)
 }

@@ -49,10 +49,10 @@ func (x *exchange) recordProgress(bytes int) {
 // keepsPace reports whether enough has come since the pace was last reset. The least rate is bytes.uploadMinRate and, where
 // others went short of bytes meanwhile, one that brings what is reserved within bytes.uploadMaxTime.
 func (x *exchange) keepsPace() bool {
-	settings, pace := x.policy.config.Bytes, x.timing.pace
+	settings, pace := &x.policy.config.Bytes, x.timing.pace
 	rate := float64(settings.UploadMinRate)
-	if reserved := x.reservation.bytes(); reserved > 0 && x.server.bytes.Contended(pace.start) {
-		rate = max(rate, float64(reserved)/settings.UploadMaxTime.Seconds())
+	if x.server.bytes.Contended(pace.start) { // first, since it takes no lock and is seldom true
+		rate = max(rate, float64(x.reservation.bytes())/settings.UploadMaxTime.Seconds())
 	}
 	return pace.bytes > 0 && float64(pace.bytes) >= rate*settings.UploadTimeout.Seconds()
 }

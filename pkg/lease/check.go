@@ -192,13 +192,15 @@ func (s *Service) Cooldown(status int, retryAfter, date string) time.Duration {
 	default:
 		return 0
 	}
-	if d, ok := parseRetryAfter(retryAfter, date); ok {
+	if d, ok := ParseRetryAfter(retryAfter, date); ok {
 		return min(d, maxRest)
 	}
 	return min(s.view().settings.Cooldown, maxRest)
 }
 
-func parseRetryAfter(value, date string) (time.Duration, bool) {
+// ParseRetryAfter reads a Retry-After header: seconds, or a date, which counts from the answer's own Date header when it has
+// one. It is false where the value is neither; the duration is never negative, and of seconds at most a day.
+func ParseRetryAfter(value, date string) (time.Duration, bool) {
 	value = strings.TrimSpace(value)
 	if value == "" {
 		return 0, false

@@ -139,7 +139,7 @@ func (r *rig) load(ctx context.Context, worker int) {
 		r.metrics.Decided(context.Background(), d)
 		permit.Forwarded()
 		pause(ctx, time.Duration(20+rand.IntN(60))*time.Millisecond)
-		permit.FirstByte()
+		permit.FirstToken()
 		pause(ctx, time.Duration(20+rand.IntN(100+worker*20))*time.Millisecond)
 		permit.Done(adaptive.OK)
 		if hold != nil {
