@@ -27,7 +27,9 @@ import (
 //	/trailers                    the echo with trailers
 //	/ws                          WebSocket echo
 //	/echo.Echo/Say, /Chat        gRPC echo, unary and bidirectional
-//	/v1/chat/completions         like a language model's API, streamed or not; ?n=&ms= pace the stream
+//	/v1/chat/completions         like a language model's API, streamed or not, from an engine that slows down under
+//	                             load; max_tokens sets the length, ?n=&ms= number and pace of the tokens
+//	/v1/messages                 the same in Anthropic's form, for POST
 //	anything else                the echo; ?ms= delays it
 //
 // The echo is an Echo as JSON.
@@ -36,6 +38,7 @@ type Upstream struct {
 	server   *http.Server
 	rpc      *grpc.Server
 	tally    tally
+	engine   *engine
 }
 
 // Echo is what the upstream saw of a request.
@@ -60,7 +63,7 @@ func NewUpstream(addr string) (*Upstream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the demo upstream: %w", err)
 	}
-	u := &Upstream{listener: l, rpc: newEchoServer()}
+	u := &Upstream{listener: l, rpc: newEchoServer(), engine: newEngine()}
 	u.server = &http.Server{
 		Handler:           http.HandlerFunc(u.serve),
 		Protocols:         new(http.Protocols),
@@ -99,7 +102,9 @@ func (u *Upstream) serve(w http.ResponseWriter, r *http.Request) {
 	case path == "/trailers":
 		serveTrailers(w, r)
 	case path == "/v1/chat/completions":
-		serveChat(w, r)
+		u.serveChat(w, r, openAIWhole, openAIStream)
+	case path == "/v1/messages" && r.Method == http.MethodPost:
+		u.serveChat(w, r, anthropicWhole, anthropicStream)
 	case strings.HasPrefix(path, "/status/"):
 		serveStatus(w, r, strings.TrimPrefix(path, "/status/"))
 	default:
@@ -196,6 +201,15 @@ func newEvents(w http.ResponseWriter) events {
 	return e
 }
 
+// named writes an event whose type is in its name and its data.
+func (e events) named(kind string, data map[string]any) bool {
+	data["type"] = kind
+	if _, err := fmt.Fprintf(e.w, "event: %s\n", kind); err != nil {
+		return false
+	}
+	return e.send(data)
+}
+
 // send writes one event at once; false means that the client is gone.
 func (e events) send(data any) bool {
 	text, ok := data.(string)
@@ -214,13 +228,18 @@ func (e events) send(data any) bool {
 
 // sleep waits that many milliseconds; false means that the client left first.
 func sleep(ctx context.Context, milliseconds int) bool {
-	if milliseconds <= 0 {
+	return wait(ctx, time.Duration(milliseconds)*time.Millisecond)
+}
+
+// wait is sleep for any duration.
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
 		return true
 	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(time.Duration(milliseconds) * time.Millisecond):
+	case <-time.After(d):
 		return true
 	}
 }
