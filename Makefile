@@ -16,10 +16,15 @@ build: ## Build the sidecar into build/extproc
 	$(GO) build -ldflags "-X main.version=$(VERSION)" -o $(BUILD)/extproc ./cmd/extproc
 
 .PHONY: run
-run: ## Run the product: demo upstream, sidecar and a real Envoy (CONFIG=file uses that file)
+run: ## Run the product: demo upstream, sidecar and a real Envoy (CONFIG=file uses that file; ARGS="-listen host:port" moves Envoy, see ARGS=-help)
 	@echo "building (the first time takes some minutes) ..."
 	@mkdir -p $(BUILD) && $(GO) build -o $(BUILD)/demo ./internal/stack/demo
-	@exec $(BUILD)/demo
+	@exec $(BUILD)/demo $(ARGS)
+
+.PHONY: demo-load
+demo-load: ## Drive three tenants, one at ten times the rate, without lanes and with them: one table (ARGS="-duration 1m" runs longer)
+	@mkdir -p $(BUILD) && $(GO) build -o $(BUILD)/demo ./internal/stack/demo
+	@exec $(BUILD)/demo load $(ARGS)
 
 .PHONY: test
 test: ## Run everything that proves the product, with a real Envoy and a real Redis

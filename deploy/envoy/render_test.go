@@ -105,7 +105,7 @@ func TestRenderFollowsTheSettings(t *testing.T) {
 	}{
 		"the defaults wait 8 s, so Envoy waits 10 s": {
 			want: []string{"message_timeout: 10s", "per_connection_buffer_limit_bytes: 1048576", "failure_mode_allow: false"},
-			not:  []string{"forwarding_namespaces"},
+			not:  []string{"The namespaces that the configured tenant and principal sources read"},
 		},
 		"a longer decision, idle time included": {
 			change: func(c *config.Config) { c.Decision.MaxWait, c.Decision.UploadIdle = 30*time.Second, 5*time.Second },
@@ -175,7 +175,7 @@ func TestRenderFollowsTheSettings(t *testing.T) {
 		},
 		"no API": {
 			change: func(c *config.Config) { c.Listen.API = "" },
-			not:    []string{"session-leases", "disabled: true"},
+			not:    []string{"session-leases", "The sidecar's own API"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

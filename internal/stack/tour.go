@@ -38,6 +38,7 @@ try, from another terminal:
 	if d.leasesToTry() {
 		fmt.Fprintf(&b, leaseTour, envoy, envoy, envoy, envoy)
 	}
+	b.WriteString("\n  # lanes at work: three tenants, one at ten times the rate, on a stack of their own\n  make demo-load\n")
 	b.WriteString("\nCtrl-C stops everything.\n\n")
 	return b.String()
 }
