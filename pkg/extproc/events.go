@@ -35,6 +35,8 @@ func (x *exchange) await() result {
 		return refusedBy(x.endByteWait())
 	case <-x.reservation.evicted():
 		return refusedBy(byteVerdict(x.reservation.backlog.Refusal()))
+	case answer, ok := <-x.fence.answered():
+		return x.endFence(answer, ok)
 	case <-x.timer():
 		return refusedBy(x.expire())
 	case <-x.lease.lost:
@@ -112,7 +114,7 @@ func (x *exchange) respond(m *wire.Message) {
 	x.facts.upgrade = x.facts.upgrade && (code == 101 || (x.facts.connect && code/100 == 2))
 	x.respondLane(answer)
 	x.tracing.firstByte(code)
-	switch waiting := x.permit.waiting() || x.reservation.waiting(); {
+	switch waiting := x.permit.waiting() || x.reservation.waiting() || x.fence.pending(); {
 	case x.decided:
 		x.server.observe.FirstByte(x.measured(), x.facts.cluster, time.Since(x.timing.began)-x.timing.admitted)
 	case waiting || code >= 400:

@@ -40,6 +40,7 @@ type exchange struct {
 
 	reservation reservation      // in the byte budget
 	permit      permit           // of the route cluster's lanes
+	fence       fenceCall        // to the lease store
 	lease       leaseHold        // of the session
 	outcome     adaptive.Outcome // what the response said
 	tracing     tracing

@@ -44,36 +44,6 @@ func (x *exchange) leaseSyntaxGate() (bool, *Verdict) {
 	return false, leaseVerdict(refusal)
 }
 
-// fenceGate is the last thing before forwarding, after every wait. It asks the store in one short call that ends with the
-// exchange; a client that left meanwhile is gone, not refused.
-func (x *exchange) fenceGate() (pending bool, _ *Verdict) {
-	if !x.leaseGoverns() || x.lease.fenced {
-		return false, nil
-	}
-	var refusal *lease.Refusal
-	if x.needsLease() {
-		x.lease.fence, refusal = x.server.leases.Check(x.ctx, lease.FenceAsk{
-			Pool: x.settings.Lease.Pool, Owner: x.lease.owner, Generation: x.lease.generation,
-			Identity: x.facts.caller, Pin: x.facts.connection,
-		})
-	} else {
-		x.lease.fence, refusal = x.server.leases.Unmanaged(x.ctx, lease.UnmanagedAsk{
-			Pool: x.settings.Lease.Pool, Pin: x.facts.connection,
-		})
-	}
-	if refusal != nil && x.ctx.Err() != nil {
-		return true, nil // the end of the stream is what happens next
-	}
-	verdict := leaseVerdict(refusal)
-	x.tracing.leaseChecked(verdict)
-	if verdict != nil {
-		return false, verdict
-	}
-	x.lease.fenced = true
-	x.lease.renew(x.server.leases)
-	return false, nil
-}
-
 // renew keeps the lease alive while the exchange lasts. A lease that is lost all the same is counted by its service; the
 // response is cut only where the configuration says so.
 func (l *leaseHold) renew(leases *lease.Service) {
