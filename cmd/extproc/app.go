@@ -84,7 +84,7 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 		Leases:   a.leases,
 		Observer: a.metrics, Log: log, StartSpan: a.tracing.StartSpan(),
 	})
-	a.grpc, a.health = newGRPC(extproc.ServerOptions(cfg))
+	a.grpc, a.health = newGRPC(extproc.ServerOptions())
 	a.server.Register(a.grpc)
 	a.metrics.Observe(a.gauges())
 	return a, nil

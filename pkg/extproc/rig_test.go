@@ -116,7 +116,7 @@ func newRig(t *testing.T, edit func(*config.Config)) *rig {
 	r.server = NewServer(c, Dependencies{
 		Bytes: r.bytes, Pressure: pressure, Lanes: r.lanes, Parents: r.parents, Leases: r.leases, Observer: r.seen, Log: log,
 	})
-	g := grpc.NewServer(ServerOptions(c)...)
+	g := grpc.NewServer(ServerOptions()...)
 	r.server.Register(g)
 	l := bufconn.Listen(mib)
 	served := make(chan struct{})

@@ -119,19 +119,20 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 
 // What the gRPC server may receive and hold.
 const (
-	minReceive       = 128 << 20       // one chunk can be Envoy's whole connection buffer
+	maxReceive       = math.MaxInt32   // the largest message that protobuf has: what cannot be received cannot be refused
 	streamWorkers    = 64              // goroutines kept for exchanges, whose stacks have grown already; more are begun as needed
 	streamWindow     = 256 << 10       // per stream; bounds what a slow exchange keeps in memory
 	connectionWindow = 1 << 30         // never the limit: where Envoy's connection runs out of window, it lets some streams starve
 	pingInterval     = 5 * time.Second // Envoy's keepalive may be as frequent
 )
 
-// ServerOptions are the options of the gRPC server that the service is registered with.
-func ServerOptions(c *config.Config) []grpc.ServerOption {
-	receive := max(minReceive, 2*int64(c.Bytes.HardMaxBody))
+// ServerOptions are the options of the gRPC server that the service is registered with. One message can be all of Envoy's
+// buffer of a connection, which is what bounds it: a limit of ours would break the stream instead of refusing, and where
+// requests pass when the sidecar fails, it would let any body pass.
+func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.NewCodec()),
-		grpc.MaxRecvMsgSize(int(min(receive, math.MaxInt32))),
+		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxConcurrentStreams(math.MaxUint32), // one stream per HTTP exchange: Envoy's circuit breakers bound it
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.InitialWindowSize(streamWindow),

@@ -150,6 +150,22 @@ func TestOneChunkOfAWholeConnectionBuffer(t *testing.T) {
 	}
 }
 
+// TestNoBodyIsTooLargeToBeRefused: whatever Envoy is told to buffer is one message, and gets its verdict. Where requests pass
+// when the sidecar fails, a message that it could not receive would carry any body past the hard maximum.
+func TestNoBodyIsTooLargeToBeRefused(t *testing.T) {
+	t.Parallel()
+	const buffer, size = 256 << 20, 140 << 20
+	s := start(t, stack.Options{
+		Overlay: "bytes: {hardMaxBody: 8MiB}",
+		Envoy: []func(*stack.Bootstrap) error{(*stack.Bootstrap).FailOpen, func(b *stack.Bootstrap) error {
+			b.BufferLimit(buffer)
+			return b.UseMode(stack.ModeBuffered)
+		}},
+	})
+	got, err := upload(t.Context(), s, client(t, false), false, false, request{path: "/140MiB", body: zeros(size)})
+	refusedAs(t, "140 MiB", got, err, 413, "payload_too_large")
+}
+
 // TestDeclaredRefusalReachesAClientThatKeepsUploading: 50 of 50 tries, and the upstream is never contacted.
 func TestDeclaredRefusalReachesAClientThatKeepsUploading(t *testing.T) {
 	t.Parallel()
