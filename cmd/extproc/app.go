@@ -170,7 +170,7 @@ func (a *app) apply(cfg *config.Config) error {
 
 func (a *app) adminSources() admin.Sources {
 	return admin.Sources{
-		Ready:   a.publishHealth,
+		Ready:   a.readiness,
 		Health:  a.healthDocument,
 		Config:  func() ([]byte, error) { return a.config.Load().Redacted() },
 		Metrics: a.metrics.Handler(),

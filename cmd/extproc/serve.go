@@ -52,9 +52,7 @@ func serve(ctx context.Context, path string, environ []string, stderr io.Writer)
 	running.Go(func() { a.watch(background, path, environ) })
 
 	failed := a.start()
-	a.ready.Store(true)
-	running.Go(func() { a.reportHealth(background) })
-	_ = a.publishHealth()
+	a.setReady(true)
 	log.Info("ready", "grpc", cfg.Listen.GRPC, "admin", cfg.Listen.Admin, "api", cfg.Listen.API, "config", cfg.Hash(), "version", buildVersion())
 	select {
 	case <-ctx.Done():
@@ -132,8 +130,7 @@ func (a *app) start() <-chan error {
 // then waiters are refused, held exchanges are let go and, when the grace is over, whatever is left is cut.
 func (a *app) drain() error {
 	shutdown := a.config.Load().Shutdown
-	a.ready.Store(false)
-	_ = a.publishHealth()
+	a.setReady(false)
 	a.log.Info("draining", "drain", shutdown.Drain, "grace", shutdown.Grace, "in_flight", a.server.Active())
 	deadline := time.NewTimer(shutdown.Grace)
 	defer deadline.Stop()
