@@ -22,7 +22,7 @@ run: ## Run the product: demo upstream, sidecar and a real Envoy (CONFIG=file us
 	@exec $(BUILD)/demo $(ARGS)
 
 .PHONY: demo-load
-demo-load: ## Drive three tenants, one at ten times the rate, without lanes and with them: one table (ARGS="-duration 1m" runs longer)
+demo-load: ## Drive three tenants, one at ten times the rate, without lanes and with them: one table in under a minute (ARGS="-duration 1m" runs longer)
 	@mkdir -p $(BUILD) && $(GO) build -o $(BUILD)/demo ./internal/stack/demo
 	@exec $(BUILD)/demo load $(ARGS)
 

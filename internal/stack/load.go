@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
+	"path/filepath"
 	"sync"
-	"text/tabwriter"
 	"time"
 )
 
@@ -20,7 +18,8 @@ type LoadOptions struct {
 	Environ  []string
 	Duration time.Duration // of each of the two runs
 	Out      io.Writer     // gets the table
-	Progress io.Writer     // gets a line that is written over and over
+	Progress io.Writer     // gets what is going on
+	Terminal bool          // Progress is one: a line is written over and over, instead of one every few seconds
 
 	Sidecar string // a built sidecar; empty builds it
 }
@@ -34,76 +33,64 @@ var loadTenants = []struct {
 // loadBody asks for a stream of 32 tokens.
 const loadBody = `{"model":"demo","stream":true,"max_tokens":32,"messages":[{"role":"user","content":"Is all quiet?"}]}`
 
-// loadOverlay is the demo's configuration with lanes in a mode, and room for what waits.
-const loadOverlay = `clusters: {chat: {lanes: {mode: %s}}}`
-
-// Load is `make demo-load`: it drives the demo upstream through Envoy with three tenants, one of them at ten times the others'
-// rate and all together beyond what the upstream can do, without lanes and with them, and says what each was served.
-func Load(ctx context.Context, o LoadOptions) error {
-	if o.Sidecar == "" {
-		o.Sidecar = o.Root + "/build/demo-extproc"
-		fmt.Fprintln(o.Progress, "building the sidecar ...")
-		if err := BuildSidecar(ctx, o.Root, o.Sidecar); err != nil {
-			return err
-		}
-	}
-	table := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "lanes\ttenant\tasked\tserved\trefused\tunserved\tfirst token: median\tp95")
-	for _, run := range []struct{ title, mode string }{{"off", "off"}, {"on", "enforce"}} {
-		results, err := loadOnce(ctx, o, run.title, run.mode)
-		if err != nil {
-			return err
-		}
-		for i, tenant := range loadTenants {
-			fmt.Fprintf(table, "%s\t%s\t%s\n", run.title, tenant.name, results[i].row())
-		}
-	}
-	fmt.Fprintln(o.Progress)
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintf(o.Out, "\nEach run lasted %v. Unserved requests had no first token when it ended; they count with the time they had waited.\n", o.Duration)
-	return nil
+// loadRun is one of the two runs.
+type loadRun struct {
+	lanes   string        // as the table calls it: off or on
+	took    time.Duration // less than asked for where it was interrupted
+	tenants []*served
 }
 
-// loadOnce makes one run on a stack of its own.
-func loadOnce(ctx context.Context, o LoadOptions, title, mode string) ([]*served, error) {
+// Load is `make demo-load`: it drives the demo upstream through Envoy with three tenants, one of them at ten times the others'
+// rate and all together beyond what the upstream can do, without lanes and with them, and says what each was served. When
+// ctx ends it says what was seen up to then.
+func Load(ctx context.Context, o LoadOptions) error {
+	if o.Duration <= 0 {
+		return fmt.Errorf("a run of %v shows nothing: the duration must be above 0", o.Duration)
+	}
+	if o.Sidecar == "" {
+		o.Sidecar = filepath.Join(o.Root, "build", "demo-extproc")
+		fmt.Fprintln(o.Progress, "building the sidecar ...")
+		if err := BuildSidecar(ctx, o.Root, o.Sidecar); err != nil {
+			return interrupted(ctx, err)
+		}
+	}
+	fmt.Fprintf(o.Progress, "two runs of %v: three tenants, together at about twice what the demo upstream can do\n", o.Duration)
+	var runs []loadRun
+	for _, run := range []struct{ lanes, mode string }{{"off", "off"}, {"on", "enforce"}} {
+		r, err := loadOnce(ctx, o, run.lanes, run.mode)
+		if err != nil {
+			return interrupted(ctx, err)
+		}
+		runs = append(runs, r)
+		if ctx.Err() != nil {
+			fmt.Fprintln(o.Progress, "stopped; this is what was seen up to now")
+			break
+		}
+	}
+	return printLoad(o.Out, runs)
+}
+
+// loadOnce makes one run on a stack of its own. One that ctx interrupts is shorter.
+func loadOnce(ctx context.Context, o LoadOptions, lanes, mode string) (loadRun, error) {
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s, err := Start(starting, Options{Binary: o.Sidecar, Environ: o.Environ, Overlay: fmt.Sprintf(loadOverlay, mode)})
+	s, err := Start(starting, Options{Binary: o.Sidecar, Environ: o.Environ, Overlay: fmt.Sprintf("clusters: {chat: {lanes: {mode: %s}}}", mode)})
 	if err != nil {
-		return nil, err
+		return loadRun{}, err
 	}
 	defer s.Stop()
 	limited, cancel := context.WithTimeout(ctx, o.Duration)
 	defer cancel()
-	results := make([]*served, len(loadTenants))
+	run, began := loadRun{lanes: lanes, tenants: make([]*served, len(loadTenants))}, time.Now()
 	var all sync.WaitGroup
 	for i, tenant := range loadTenants {
-		results[i] = &served{}
-		all.Go(func() { results[i].drive(limited, s.Envoy.URL(), tenant.name, tenant.rate) })
+		run.tenants[i] = &served{}
+		all.Go(func() { run.tenants[i].drive(limited, s.Envoy.URL(), tenant.name, tenant.rate) })
 	}
-	all.Go(func() { progress(limited, o.Progress, title, o.Duration, results) })
+	all.Go(func() { progress(limited, o, run) })
 	all.Wait()
-	return results, ctx.Err()
-}
-
-// progress shows how far a run is.
-func progress(ctx context.Context, w io.Writer, title string, duration time.Duration, results []*served) {
-	began, tick := time.Now(), time.NewTicker(500*time.Millisecond)
-	defer tick.Stop()
-	for {
-		var text strings.Builder
-		for i, r := range results {
-			fmt.Fprintf(&text, "  %s %d/%d", loadTenants[i].name, r.counts().served, r.counts().asked)
-		}
-		fmt.Fprintf(w, "\rlanes %-3s  %2.0f of %.0f s  served/asked:%s   ", title, min(time.Since(began), duration).Seconds(), duration.Seconds(), text.String())
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	run.took = min(time.Since(began), o.Duration)
+	return run, nil
 }
 
 // served is what became of a tenant's requests.
@@ -184,19 +171,4 @@ func firstToken(ctx context.Context, client *http.Client, url, tenant string) (f
 	first = time.Now()
 	_, _ = io.Copy(io.Discard, body) // cut off at the end of the run
 	return first, response.StatusCode, nil
-}
-
-// row is the result as cells of the table.
-func (r *served) row() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	slices.Sort(r.firstTokens)
-	at := func(share float64) string {
-		if len(r.firstTokens) == 0 {
-			return "-"
-		}
-		return fmt.Sprintf("%.2f s", r.firstTokens[int(share*float64(len(r.firstTokens)-1))].Seconds())
-	}
-	c := r.tally
-	return fmt.Sprintf("%d\t%d\t%d\t%d\t%s\t%s", c.asked, c.served, c.refused, c.unserved, at(0.5), at(0.95))
 }

@@ -18,6 +18,13 @@ import (
 // startTimeout bounds the start of one child of Run.
 const startTimeout = 30 * time.Second
 
+// Where things listen unless the options say otherwise.
+const (
+	defaultListen   = "127.0.0.1:10000"
+	defaultAdmin    = "127.0.0.1:9901"
+	defaultUpstream = "127.0.0.1:9001"
+)
+
 // RunOptions are the settings of Run.
 type RunOptions struct {
 	Root    string   // of the repository
@@ -26,9 +33,9 @@ type RunOptions struct {
 	Stderr  io.Writer
 
 	Sidecar  string // a built sidecar; empty builds it
-	Listen   string // of Envoy; empty is 127.0.0.1:10000
-	Admin    string // of Envoy; empty is 127.0.0.1:9901
-	Upstream string // empty is 127.0.0.1:9001
+	Listen   string // of Envoy; empty is defaultListen
+	Admin    string // of Envoy; empty is defaultAdmin
+	Upstream string // empty is defaultUpstream
 }
 
 // demo is one `make run`.
@@ -47,7 +54,7 @@ type demo struct {
 // Run is `make run`: it starts the demo upstream, the sidecar and Envoy, waits until all of them are ready, prints what
 // to try, and stops everything when ctx ends. When a child dies by itself, the error carries the end of its log.
 func Run(ctx context.Context, o RunOptions) error {
-	o.Listen, o.Admin, o.Upstream = orElse(o.Listen, "127.0.0.1:10000"), orElse(o.Admin, "127.0.0.1:9901"), orElse(o.Upstream, "127.0.0.1:9001")
+	o.Listen, o.Admin, o.Upstream = orElse(o.Listen, defaultListen), orElse(o.Admin, defaultAdmin), orElse(o.Upstream, defaultUpstream)
 	if err := os.MkdirAll(filepath.Join(o.Root, ".tools"), 0o755); err != nil {
 		return err
 	}
@@ -170,6 +177,9 @@ func (d *demo) bootstrap() ([]byte, error) {
 	err := envoyconf.Render(&text, d.config, envoyconf.Options{Listen: d.o.Listen, Admin: d.o.Admin, Upstream: d.o.Upstream})
 	if err != nil {
 		return nil, err
+	}
+	if moved := d.o.Listen != defaultListen || d.o.Admin != defaultAdmin || d.o.Upstream != defaultUpstream; moved {
+		return text.Bytes(), nil
 	}
 	shipped, err := os.ReadFile(filepath.Join(d.o.Root, "deploy", "envoy", "envoy.yaml"))
 	if err != nil || !bytes.Equal(shipped, text.Bytes()) {

@@ -26,6 +26,9 @@ try, from another terminal:
   # 200: a chat completion passes
   curl -sS -i %s/v1/chat/completions -H 'content-type: application/json' -d '{"model":"demo","messages":[{"role":"user","content":"hello"}]}'
 
+  # a stream: its headers at once, then each token as it is generated
+  curl -sS -N -i %s/v1/chat/completions -H 'content-type: application/json' -d '{"model":"demo","stream":true,"messages":[{"role":"user","content":"hello"}]}'
+
   # 413: the declared length is one byte too many; the upstream sees nothing
   head -c %d /dev/zero | curl -sS -i %s/upload -H 'expect:' --data-binary @-
 
@@ -34,7 +37,7 @@ try, from another terminal:
 
   # what the sidecar knows
   curl -sS http://%s/api/monitoring/health
-`, envoy, d.o.Admin, l.Admin, l.API, d.o.Upstream, d.file, envoy, tooLarge, envoy, tooLarge, envoy, l.Admin)
+`, envoy, d.o.Admin, l.Admin, l.API, d.o.Upstream, d.file, envoy, envoy, tooLarge, envoy, tooLarge, envoy, l.Admin)
 	if d.leasesToTry() {
 		fmt.Fprintf(&b, leaseTour, envoy, envoy, envoy, envoy)
 	}

@@ -86,7 +86,7 @@ func runLines(t *testing.T, text string) {
 	}
 	answers := strings.Split(string(out), "\n===\n")
 	want := []string{
-		"HTTP/1.1 200", "HTTP/1.1 413", "HTTP/1.1 413", `"chatAdmission"`, // the four
+		"HTTP/1.1 200", "data: [DONE]", "HTTP/1.1 413", "HTTP/1.1 413", `"chatAdmission"`, // the five
 		"", "generation 1", "HTTP/1.1 200", "LEASE_FENCE_STALE", "RELEASED",
 	}
 	if len(script) != len(want) {

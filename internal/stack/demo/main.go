@@ -50,8 +50,8 @@ func run(ctx context.Context, args []string) error {
 		}
 		return stack.Run(ctx, o)
 	case "load":
-		o := stack.LoadOptions{Root: root, Environ: os.Environ(), Out: os.Stdout, Progress: os.Stderr}
-		flags.DurationVar(&o.Duration, "duration", 30*time.Second, "of each of the two runs")
+		o := stack.LoadOptions{Root: root, Environ: os.Environ(), Out: os.Stdout, Progress: os.Stderr, Terminal: isTerminal(os.Stderr)}
+		flags.DurationVar(&o.Duration, "duration", 20*time.Second, "of each of the two runs")
 		if err := parse(flags, args); err != nil {
 			return err
 		}
@@ -74,6 +74,12 @@ func parse(flags *flag.FlagSet, args []string) error {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	return nil
+}
+
+// isTerminal reports whether somebody may be watching: a pipe or a file gets no line that is written over.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
 func tools(ctx context.Context, f stack.Finder) error {
