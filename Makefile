@@ -48,6 +48,10 @@ test-page: ## Open the status page in headless Chromium while load runs; on Debi
 test-manifests: ## Check the Kubernetes manifests, dashboards and image against the real API types
 	cd test/manifests && $(GO) vet ./... && $(GO) test -timeout 40m ./...
 
+.PHONY: fuzz
+fuzz: ## Fuzz every parser, and exchanges as whole sequences of messages, for FUZZTIME each (60s): one table
+	@test/fuzz/run.sh
+
 .PHONY: sim
 sim: ## Simulate tenants and upstreams in virtual time: one table, and build/sim.json
 	cd test/bench && $(GO) test -tags sim -count=1 -timeout 60m -run TestSim ./sim -v -out ../../../$(BUILD)/sim.json

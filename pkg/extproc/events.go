@@ -63,6 +63,7 @@ func (x *exchange) take(m *wire.Message) *Verdict {
 		x.respond(m)
 	case wire.ResponseBody, wire.ResponseTrailers:
 		x.replies.push(m, x.plan.echoes(m.Phase))
+		x.respondUnseen()
 		x.continueResponse(m)
 	case wire.None:
 	}
@@ -129,6 +130,20 @@ func (x *exchange) respond(m *wire.Message) {
 	if m.EndOfStream {
 		x.noBody = true
 		x.release()
+	}
+}
+
+// respondUnseen notes a response whose headers Envoy does not send us (response_header_mode SKIP): they have passed when its
+// body comes, so that no gate can refuse any more.
+func (x *exchange) respondUnseen() {
+	if x.responded {
+		return
+	}
+	x.responded = true
+	if !x.decided {
+		x.moot = true
+		x.permit.release(adaptive.Cancelled)
+		x.reservation.close()
 	}
 }
 

@@ -64,6 +64,24 @@ func TestWrongPhases(t *testing.T) {
 	}
 }
 
+// TestResponseWhoseHeadersAreNotSent: with response_header_mode SKIP the response's body is the first of it. Its headers
+// have passed by then, so that no gate refuses what arrives after it.
+func TestResponseWhoseHeadersAreNotSent(t *testing.T) {
+	r := newRig(t, func(c *config.Config) {
+		any := c.Clusters[config.AnyCluster]
+		any.Lanes.Mode = adaptive.Enforce
+		any.Lanes.MinLimit, any.Lanes.InitialLimit, any.Lanes.MaxLimit = 1, 1, 4
+		c.Clusters[config.AnyCluster] = any
+	})
+	s := r.open()
+	s.send(rh(nil, false), sb("an answer", false), rb(bytesOf(100_000), true))
+	s.wants("RH", "SB", "RB")
+	s.finish()
+	if n := r.seen.count(reasonAnsweredEarlier); n != 1 {
+		t.Errorf("answered_earlier is counted %d times, want once: the upstream answered before the decision", n)
+	}
+}
+
 func TestFlowControlMessageGetsNoReply(t *testing.T) {
 	r := newRig(t, nil)
 	s := r.open()

@@ -31,7 +31,7 @@ import (
 
 // rig is a real gRPC server with the real gates behind it, and a client on Process.
 type rig struct {
-	t        *testing.T
+	t        testing.TB
 	config   *config.Config
 	server   *Server
 	bytes    *budget.Controller
@@ -93,7 +93,7 @@ const mib = 1 << 20
 
 // newRig starts a server. The configuration is the default one with a maximum of 1 MiB and a byte budget of 4 MiB, as
 // edit changes it.
-func newRig(t *testing.T, edit func(*config.Config)) *rig {
+func newRig(t testing.TB, edit func(*config.Config)) *rig {
 	t.Helper()
 	c := config.Default()
 	c.Bytes.HardMaxBody = mib
@@ -181,7 +181,7 @@ func (r *rig) settled() {
 // stream is one exchange seen from Envoy.
 type stream struct {
 	extprocv3.ExternalProcessor_ProcessClient
-	t      *testing.T
+	t      testing.TB
 	cancel context.CancelFunc
 }
 
