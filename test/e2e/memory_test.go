@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,18 +16,7 @@ import (
 // idle. Bodies pass; none is kept. All are half done at the same time.
 func TestMemoryStaysFlat(t *testing.T) {
 	const uploads, size, allowed = 64, 50 * mebibyte, 64 << 10 // KiB
-	binary := sidecarBinary
-	if len(buildFlags) > 0 { // the race detector takes memory of its own
-		root, err := stack.Root()
-		if err != nil {
-			t.Fatal(err)
-		}
-		binary = filepath.Join(t.TempDir(), "extproc")
-		if err := stack.BuildSidecar(t.Context(), root, binary); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := start(t, stack.Options{Binary: binary, Overlay: "bytes: {budget: {override: 4GiB, cap: 4GiB}}", Envoy: []func(*stack.Bootstrap) error{
+	s := start(t, stack.Options{Binary: plainSidecar(t), Overlay: "bytes: {budget: {override: 4GiB, cap: 4GiB}}", Envoy: []func(*stack.Bootstrap) error{
 		// Half of the default: no stream may starve while the others are served.
 		func(b *stack.Bootstrap) error { return b.MessageTimeout(5 * time.Second) },
 	}})

@@ -70,47 +70,60 @@ func headerOption(h Header) []byte {
 const maxEcho = 64 << 10
 
 // Echo returns the frames that hand a chunk back in full-duplex mode, in pieces of at most 64 KiB. The frames own
-// their bytes.
+// their bytes, each copied once.
 func Echo(m *Message) []Frame {
-	var frames []Frame
-	sent := 0
-	piece := make([]byte, 0, min(m.BodyLen(), maxEcho))
-	flush := func() {
-		sent += len(piece)
-		frames = append(frames, echo(m.Phase, piece, m.EndOfStream && sent == m.BodyLen()))
-		piece = piece[:0]
-	}
+	left := m.BodyLen()
+	frames := make([]Frame, 0, max(1, (left+maxEcho-1)/maxEcho))
+	missing := 0 // of the last frame
 	m.EachChunk(func(chunk []byte) {
 		for len(chunk) > 0 {
-			n := min(len(chunk), maxEcho-len(piece))
-			piece, chunk = append(piece, chunk[:n]...), chunk[n:]
-			if len(piece) == maxEcho {
-				flush()
+			if missing == 0 {
+				missing = min(left, maxEcho)
+				left -= missing
+				frames = append(frames, echo(m.Phase, missing, m.EndOfStream && left == 0))
 			}
+			n := min(len(chunk), missing)
+			last := &frames[len(frames)-1]
+			*last = append(*last, chunk[:n]...)
+			chunk, missing = chunk[n:], missing-n
 		}
 	})
-	if len(piece) > 0 || len(frames) == 0 {
-		flush()
+	if len(frames) == 0 {
+		frames = append(frames, echo(m.Phase, 0, m.EndOfStream))
 	}
 	return frames
 }
 
-func echo(p Phase, body []byte, end bool) Frame {
-	var streamed []byte
-	if len(body) > 0 {
-		streamed = appendMessage(streamed, 1, body)
-	}
+// echo is a frame that hands back a piece of n bytes, without these: they are appended to it. It is a BodyResponse with a
+// CommonResponse with a BodyMutation with a StreamedBodyResponse, whose end_of_stream comes first, so that the bytes are last.
+func echo(p Phase, n int, end bool) Frame {
+	streamed := 0
 	if end {
-		streamed = protowire.AppendTag(streamed, 2, protowire.VarintType)
-		streamed = protowire.AppendVarint(streamed, 1)
+		streamed += 2
 	}
+	if n > 0 {
+		streamed += sizeMessage(n)
+	}
+	mutation := sizeMessage(streamed)
+	common := sizeMessage(mutation)
+	response := sizeMessage(common)
 	number := protowire.Number(3)
 	if p == ResponseBody {
 		number = 4
 	}
-	mutation := appendMessage(nil, 3, streamed)
-	common := appendMessage(nil, 3, mutation)
-	return appendMessage(nil, number, appendMessage(nil, 1, common))
+	f := make(Frame, 0, sizeMessage(response))
+	f = appendHead(f, number, response)
+	f = appendHead(f, 1, common)
+	f = appendHead(f, 3, mutation)
+	f = appendHead(f, 3, streamed)
+	if end {
+		f = protowire.AppendTag(f, 2, protowire.VarintType)
+		f = protowire.AppendVarint(f, 1)
+	}
+	if n > 0 {
+		f = appendHead(f, 1, n)
+	}
+	return f
 }
 
 // Value is one value of the dynamic metadata: a string, or a number where Text is empty.

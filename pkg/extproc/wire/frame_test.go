@@ -114,3 +114,17 @@ func TestMetadataIsWrittenOnce(t *testing.T) {
 		t.Errorf("%v allocations, want 1", n)
 	}
 }
+
+// TestEchoCopiesOnce: a frame for each piece and the list of them, however the chunk came.
+func TestEchoCopiesOnce(t *testing.T) {
+	var m Message
+	data := encode(t, &extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: make([]byte, 1<<20), EndOfStream: true}},
+	})
+	if err := m.Decode(pieces(data, 16<<10)); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(20, func() { Echo(&m) }); n > 18 { // and the scan of the chunks
+		t.Errorf("%v allocations for 1 MiB, want at most 18", n)
+	}
+}
