@@ -19,6 +19,17 @@ type Pressure struct {
 	Value     float64
 	Threshold float64
 	Healthy   bool // memory ratio under Settings.MemoryRatio; a failing probe is healthy
+
+	until time.Time // critical does not end before; zero where the next sample may end it
+}
+
+// RetryAfter is when a request that critical pressure refuses now may come back: whole seconds, at least 2, and no sooner than
+// the pressure can end.
+func (p Pressure) RetryAfter() time.Duration {
+	if p.until.IsZero() {
+		return retryPressure
+	}
+	return max(retryPressure, ceilSecond(time.Until(p.until)))
 }
 
 // Reason is why a reservation was refused. It equals the reason in the verdict table.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,19 +24,13 @@ type Ceiling struct {
 	Problems []error // what could not be read or was passed over
 
 	unread []error // those of them because of which a limit may be missing
+	known  bool    // every limit was read, now or before
 
 	root     string
 	hostFile string
 	cgroup   cgroup
 	levels   []level // the cgroups that have a limit of their own, deepest first
 	foreign  bool    // the cgroup is this process's own, while another one is protected: its limits do not count
-}
-
-// level is one cgroup on the way to the root that limits memory.
-type level struct {
-	dir  string
-	max  int64 // memory.max, or the v1 limit; 0 = none
-	high int64 // memory.high; 0 = none
 }
 
 // ReadCeiling collects the limits of the protected process. What cannot be read is left out and stands in Problems. No limit
@@ -48,34 +41,32 @@ type level struct {
 // the three is set and the cgroup that is read is its own, and its cgroup when it is not ProtectedMemory alone that describes
 // the other one. A ProtectedMemory of nearly the machine's memory is what the downward API gives for a container without a
 // limit, and counts as the machine's.
-func ReadCeiling(s BudgetSettings, env func(string) string) Ceiling {
-	return readCeiling(s, env, s.ProtectedMemory == nil && !s.NamesProcess())
+func ReadCeiling(s BudgetSettings, env func(string) string) Ceiling { return Ceiling{}.Again(s, env) }
+
+// Again reads the limits as ReadCeiling does. What cannot be read stays as it is in c: an unknown limit must not become a
+// large one.
+func (c Ceiling) Again(s BudgetSettings, env func(string) string) Ceiling {
+	return c.again(s, env, s.ProtectedMemory == nil && !s.NamesProcess())
 }
 
-// readCeiling is ReadCeiling; own says that what is read is this process's own cgroup.
-func readCeiling(s BudgetSettings, env func(string) string, own bool) Ceiling {
-	root := filepath.Clean(cmp.Or(s.CgroupRoot, "/"))
-	c := Ceiling{root: root}
-	c.readHost()
+// again is Again; own says that what is read is this process's own cgroup.
+func (c Ceiling) again(s BudgetSettings, env func(string) string, own bool) Ceiling {
+	last := c
+	c = Ceiling{root: filepath.Clean(cmp.Or(s.CgroupRoot, "/"))}
+	c.readHost(last, filepath.Join(c.root, "proc", "meminfo"), "/proc/meminfo")
 	if s.ProtectedMemory != nil {
 		c.addStated(int64(*s.ProtectedMemory))
 	}
 	if s.RuntimeLimit != nil {
-		c.add(SourceMemoryLimit, int64(*s.RuntimeLimit), "runtimeLimit")
+		c.add(Limit{SourceMemoryLimit, int64(*s.RuntimeLimit), "runtimeLimit"})
 	} else if own {
 		limit, err := parseMemLimit(env("GOMEMLIMIT"))
-		c.problem(err)
-		c.add(SourceMemoryLimit, limit, "GOMEMLIMIT")
+		c.Problems = appendError(c.Problems, err)
+		c.add(Limit{SourceMemoryLimit, limit, "GOMEMLIMIT"})
 	}
-	found, problems := findCgroup(root, s.CgroupPID)
-	c.cgroup = found
-	c.Problems = append(c.Problems, problems...)
-	if s.NamesProcess() && found.version == 0 {
-		c.unread = append(c.unread, fmt.Errorf("no memory cgroup of the process named by bytes.budget.cgroupRoot %s and cgroupPid %d: %w",
-			root, s.CgroupPID, errors.Join(append(problems, os.ErrNotExist)...)))
-	}
-	c.foreign = s.ProtectedMemory != nil && s.CgroupPID == 0 && root == "/"
-	c.readLevels()
+	c.foreign = s.ProtectedMemory != nil && s.CgroupPID == 0 && c.root == "/"
+	c.readCgroup(s, last)
+	c.known = len(c.unread) == 0 || last.known
 	slices.SortStableFunc(c.Limits, func(a, b Limit) int {
 		if order := cmp.Compare(a.Bytes, b.Bytes); order != 0 {
 			return order
@@ -85,8 +76,8 @@ func readCeiling(s BudgetSettings, env func(string) string, own bool) Ceiling {
 	return c
 }
 
-// Err reports that a limit could not be read, although there may be one: the file is there and cannot be read, or the process
-// or root that the settings name cannot be found. What was known before should stay in force then.
+// Err reports that a limit could not be read, although there may be one: a file is there and cannot be read, or the process
+// or root that the settings name cannot be found.
 func (c Ceiling) Err() error { return errors.Join(c.unread...) }
 
 // nodeShare is the share of the machine's memory from which a stated limit is taken for the machine's own.
@@ -95,10 +86,10 @@ const nodeShare = 0.8
 // addStated takes the limit that the downward API gives.
 func (c *Ceiling) addStated(bytes int64) {
 	if c.Physical > 0 && float64(bytes) >= nodeShare*float64(c.Physical) && !c.unlimited(bytes) {
-		c.add(SourceHost, bytes, "protectedMemory, which is nearly the machine's")
+		c.add(Limit{SourceHost, bytes, "protectedMemory, which is nearly the machine's"})
 		return
 	}
-	c.add(SourceDownwardAPI, bytes, "protectedMemory")
+	c.add(Limit{SourceDownwardAPI, bytes, "protectedMemory"})
 }
 
 func tieRank(l Limit) int {
@@ -108,11 +99,11 @@ func tieRank(l Limit) int {
 	return 1
 }
 
-// readHost takes the machine's memory from root, else from this process's own view: containers share the kernel.
-func (c *Ceiling) readHost() {
-	paths := slices.Compact([]string{filepath.Join(c.root, "proc", "meminfo"), "/proc/meminfo"})
+// readHost takes the machine's memory from the first of the paths that can be read: that under root, else this process's own
+// view, since containers share the kernel.
+func (c *Ceiling) readHost(last Ceiling, paths ...string) {
 	var failed []error
-	for _, path := range paths {
+	for _, path := range slices.Compact(paths) {
 		total, err := readFile(path, parseMemTotal)
 		if err == nil {
 			c.Physical, c.hostFile = total, path
@@ -120,83 +111,53 @@ func (c *Ceiling) readHost() {
 		}
 		failed = append(failed, err)
 	}
-	c.Problems = append(c.Problems, failed...)
+	c.Physical, c.hostFile = last.Physical, last.hostFile
+	c.missing(failed)
 }
 
-// readLevels reads the limits of the cgroup and of all those above it: each of them bounds the process.
-func (c *Ceiling) readLevels() {
-	v1 := c.cgroup.version == 1
-	for i, dir := range c.cgroup.levels {
-		l := level{dir: dir}
-		if v1 {
-			l.max = c.readLimit(filepath.Join(dir, "memory.limit_in_bytes"))
-		} else {
-			l.max = c.readLimit(filepath.Join(dir, "memory.max"))
-			// Above memory.high the kernel throttles and reclaims long before it kills: it is the limit to stay under.
-			l.high = c.readLimit(filepath.Join(dir, "memory.high"))
-		}
-		if v1 && i == 0 {
-			l.max = c.readHierarchical(filepath.Join(dir, "memory.stat"), l.max)
-		}
-		if l.max > 0 || l.high > 0 {
+// readCgroup finds the cgroup and reads the limits on the way to the root: each of them bounds the process.
+func (c *Ceiling) readCgroup(s BudgetSettings, last Ceiling) {
+	found, problems, unread := findCgroup(c.root, s.CgroupPID)
+	c.Problems = append(c.Problems, problems...)
+	if s.NamesProcess() && found.version == 0 {
+		reasons := append(append(unread, problems...), os.ErrNotExist)
+		unread = append(unread, fmt.Errorf("no memory cgroup of the process named by bytes.budget.cgroupRoot %s and cgroupPid %d: %w",
+			c.root, s.CgroupPID, reasons[0]))
+	}
+	levels, failed := readLevels(found)
+	unread = append(unread, failed...)
+	if len(unread) > 0 && last.known {
+		found, levels = last.cgroup, last.levels
+	}
+	c.cgroup = found
+	for _, l := range levels {
+		l.max, l.high = c.enforced(l.max), c.enforced(l.high)
+		if l.max.Bytes > 0 || l.high.Bytes > 0 {
 			c.levels = append(c.levels, l)
 		}
 	}
+	if c.foreign { // it is not this cgroup that limits the protected process
+		c.Problems = append(c.Problems, unread...)
+		return
+	}
+	c.missing(unread)
 }
 
-// readLimit reads one limit file, adds what it says and returns it, 0 for none.
-func (c *Ceiling) readLimit(path string) int64 {
-	text, err := readFile(path, readSmall)
-	if errors.Is(err, os.ErrNotExist) { // the root cgroup has no limits
-		return 0
-	}
-	if err == nil {
-		var limit int64
-		if limit, err = parseLimitFile(text); err == nil {
-			return c.addCgroup(limit, path)
-		}
-		err = fmt.Errorf("%s: %w", path, err)
-	}
-	c.problem(err)
-	c.unread = appendError(c.unread, err)
-	return 0
-}
-
-// readHierarchical tightens a v1 limit by what the kernel itself computed over all ancestors, those outside of this
-// mount included. (v2 has no such figure.)
-func (c *Ceiling) readHierarchical(path string, limit int64) int64 {
-	hierarchical, err := readFile(path, func(r io.Reader) (int64, error) {
-		found := int64(0)
-		err := parseCounters(r, func(name string, value int64) {
-			if name == "hierarchical_memory_limit" {
-				found = value
-			}
-		})
-		return found, err
-	})
-	if err != nil || hierarchical <= 0 || (limit > 0 && hierarchical >= limit) {
-		return limit
-	}
-	if found := c.addCgroup(hierarchical, path); found > 0 {
-		return found
-	}
-	return limit
-}
-
-func (c *Ceiling) addCgroup(bytes int64, where string) int64 {
-	if c.unlimited(bytes) {
-		return 0
+// enforced adds a limit of a cgroup and returns it, the zero value where it limits nothing.
+func (c *Ceiling) enforced(l Limit) Limit {
+	if c.unlimited(l.Bytes) {
+		return Limit{}
 	}
 	if !c.foreign {
-		c.add(SourceCgroup, bytes, where)
+		c.add(l)
 	}
-	return bytes
+	return l
 }
 
 // add records a limit unless it limits nothing.
-func (c *Ceiling) add(source Source, bytes int64, where string) {
-	if !c.unlimited(bytes) {
-		c.Limits = append(c.Limits, Limit{Source: source, Bytes: bytes, Where: where})
+func (c *Ceiling) add(l Limit) {
+	if !c.unlimited(l.Bytes) {
+		c.Limits = append(c.Limits, l)
 	}
 }
 
@@ -205,7 +166,11 @@ func (c *Ceiling) unlimited(bytes int64) bool {
 	return bytes <= 0 || bytes >= noLimit || (c.Physical > 0 && bytes >= c.Physical)
 }
 
-func (c *Ceiling) problem(err error) { c.Problems = appendError(c.Problems, err) }
+// missing notes errors because of which a limit may be missing.
+func (c *Ceiling) missing(unread []error) {
+	c.Problems = append(c.Problems, unread...)
+	c.unread = append(c.unread, unread...)
+}
 
 // Effective is the tightest limit; the machine's memory when there is none; Bytes 0 when not even that is known.
 func (c Ceiling) Effective() Limit {
@@ -226,7 +191,7 @@ func (c Ceiling) Budget(s BudgetSettings) Budget {
 		return Budget{Bytes: bytes, Source: SourceOverride, Ceiling: bytes, Where: "override"}
 	}
 	limit := c.Effective()
-	if limit.Source == SourceHost && len(c.unread) > 0 {
+	if limit.Source == SourceHost && len(c.unread) > 0 && !c.known {
 		limit = Limit{Source: SourceHost, Where: "a limit that cannot be read"} // which must not become a large one
 	}
 	return Budget{Bytes: s.derive(float64(limit.Bytes)), Source: limit.Source, Ceiling: limit.Bytes, Where: limit.Where}
@@ -255,10 +220,4 @@ func (c Ceiling) String() string {
 		fmt.Fprintf(&b, "; %v", err)
 	}
 	return b.String()
-}
-
-// readSmall reads a file of one value.
-func readSmall(r io.Reader) (string, error) {
-	text, err := io.ReadAll(io.LimitReader(r, 4<<10))
-	return string(text), err
 }

@@ -100,7 +100,7 @@ func TestCeilingSources(t *testing.T) {
 			t.Parallel()
 			s := DefaultSettings().Budget
 			s.CgroupRoot, s.ProtectedMemory, s.RuntimeLimit = machine(t, tt.files), tt.protected, tt.runtime
-			c := readCeiling(s, func(name string) string {
+			c := Ceiling{}.again(s, func(name string) string {
 				if name != "GOMEMLIMIT" {
 					t.Errorf("environment variable %s was read", name)
 				}
@@ -118,11 +118,13 @@ func TestCeilingSources(t *testing.T) {
 // the other's; its own use is then measured against its own limit.
 func TestOwnCgroupIsNotTheProtectedOne(t *testing.T) {
 	t.Parallel()
-	c := Ceiling{foreign: true, cgroup: cgroup{version: 2, levels: []string{machine(t, map[string]string{
-		"memory.max": "134217728", "memory.current": "67108864",
-	})}}}
-	c.add(SourceDownwardAPI, 4*gib, "protectedMemory")
-	c.readLevels()
+	root := machine(t, map[string]string{
+		"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "134217728", "sys/fs/cgroup/memory.current": "67108864",
+		"sys/fs/cgroup/memory.stat": noCache,
+	})
+	c := Ceiling{root: root, foreign: true}
+	c.add(Limit{SourceDownwardAPI, 4 * gib, "protectedMemory"})
+	c.readCgroup(BudgetSettings{}, Ceiling{})
 	expectLimit(t, c, "", SourceDownwardAPI, 4*gib, "")
 	if got := c.sample(PSISettings{}).memory; got != .5 {
 		t.Errorf("memory ratio = %v, want 0.5, this process's own", got)
@@ -140,7 +142,7 @@ func TestCeilingLogLine(t *testing.T) {
 	})
 	s := DefaultSettings().Budget
 	s.CgroupRoot = root
-	line := readCeiling(s, func(string) string { return "2GiB" }, true).String()
+	line := Ceiling{}.again(s, func(string) string { return "2GiB" }, true).String()
 	for _, want := range []string{
 		"cgroup 1073741824 (" + filepath.Join(root, "sys/fs/cgroup/memory.max") + ")",
 		"memory_limit 2147483648 (GOMEMLIMIT)",
@@ -182,6 +184,28 @@ func TestAnUnreadLimitIsNoLargeOne(t *testing.T) {
 		change func(*BudgetSettings)
 		unread bool
 	}{
+		"a membership that is a directory": {map[string]string{
+			"proc/self/cgroup/x": "", "sys/fs/cgroup/memory.max": "max",
+		}, nil, true},
+		"mounts that are a directory": {map[string]string{
+			"proc/self/cgroup": "0::/x\n", "proc/self/mountinfo/x": "", "sys/fs/cgroup/memory.max": "max",
+		}, nil, true},
+		"a cgroup that cannot be looked at": {map[string]string{
+			"proc/self/cgroup": "0::/x\n", "sys/fs/cgroup/memory.max": "max", "sys/fs/cgroup/x/memory.max": loop,
+		}, nil, true},
+		"a parent that cannot be looked at": {map[string]string{
+			"proc/self/cgroup": "0::/x/y\n", "sys/fs/cgroup/x/memory.max": loop, "sys/fs/cgroup/x/y/memory.max": "max",
+		}, nil, true},
+		"a parent's limit that is garbage": {map[string]string{
+			"proc/self/cgroup": "0::/x/y\n", "sys/fs/cgroup/x/memory.high": "many", "sys/fs/cgroup/x/y/memory.max": "max",
+		}, nil, true},
+		"v1: a hierarchical limit that cannot be read": {map[string]string{
+			"proc/self/cgroup": "4:memory:/x\n", "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "9223372036854771712",
+			"sys/fs/cgroup/memory/x/memory.stat": loop,
+		}, nil, true},
+		"mounts that cannot be read where none is needed": {map[string]string{
+			"proc/self/cgroup": "0::/x\n", "proc/self/mountinfo/x": "", "sys/fs/cgroup/x/memory.max": "max",
+		}, nil, false},
 		"a limit that is garbage":     {map[string]string{"sys/fs/cgroup/memory.max": "many\n"}, nil, true},
 		"a directory for a limit":     {map[string]string{"sys/fs/cgroup/memory.max/x": ""}, nil, true},
 		"no such process":             {map[string]string{"sys/fs/cgroup/memory.max": "536870912"}, pid, true},
@@ -201,6 +225,64 @@ func TestAnUnreadLimitIsNoLargeOne(t *testing.T) {
 		}
 		if b := ceiling.Budget(s); c.unread && b.Bytes != int64(s.Floor) {
 			t.Errorf("%s: a budget of %d bytes, want the floor of %d", name, b.Bytes, s.Floor)
+		}
+	}
+}
+
+// TestAFailedMeminfoIsNoFloor: the machine's memory that cannot be read is an error, and what was known of it stays.
+func TestAFailedMeminfoIsNoFloor(t *testing.T) {
+	t.Parallel()
+	root := machine(t, map[string]string{"broken": "MemTotal: many kB\n"})
+	good, broken := filepath.Join(root, "proc/meminfo"), filepath.Join(root, "broken")
+	for name, c := range map[string]struct {
+		paths    []string
+		physical int64
+		unread   bool
+	}{
+		"the first":         {[]string{good, broken}, 8 * gib, false},
+		"the second":        {[]string{broken, good}, 8 * gib, false},
+		"neither":           {[]string{broken, filepath.Join(root, "none")}, 4 * gib, true},
+		"the same for both": {[]string{broken, broken}, 4 * gib, true},
+	} {
+		var ceiling Ceiling
+		ceiling.readHost(Ceiling{Physical: 4 * gib, hostFile: good}, c.paths...)
+		if ceiling.Physical != c.physical || (ceiling.Err() != nil) != c.unread {
+			t.Errorf("%s: %d bytes, error %v; want %d, an error: %v", name, ceiling.Physical, ceiling.Err(), c.physical, c.unread)
+		}
+	}
+}
+
+// TestAgainKeepsWhatCannotBeRead: the last known limit stays while reading it fails, whatever fails, and goes with the next
+// reading that succeeds. What is stated holds meanwhile.
+func TestAgainKeepsWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	const dir = "sys/fs/cgroup/x/"
+	for name, broken := range map[string]string{
+		"the limit": dir + "memory.max", "the parent's": "sys/fs/cgroup/memory.max", "the membership": "proc/self/cgroup",
+		"the throttling limit": dir + "memory.high",
+	} {
+		root := machine(t, map[string]string{
+			"proc/self/cgroup": "0::/x\n", dir + "memory.max": "536870912", dir + "memory.high": "max",
+			dir + "memory.current": "268435456", dir + "memory.stat": noCache, "sys/fs/cgroup/memory.max": "max",
+		})
+		s := DefaultSettings().Budget
+		s.CgroupRoot = root
+		first := ReadCeiling(s, noEnv)
+		write(t, root, broken, loop)
+		s.RuntimeLimit = size(2 * gib)
+		kept := first.Again(s, noEnv)
+		expectLimit(t, kept, root, SourceCgroup, 512*mib, dir+"memory.max")
+		if kept.Err() == nil || kept.Budget(s).Bytes != 16*mib || kept.sample(PSISettings{}).memory != .5 {
+			t.Errorf("%s unreadable: error %v, budget %+v, sample %+v; want an error, 16 MiB and half of it used",
+				name, kept.Err(), kept.Budget(s), kept.sample(PSISettings{}))
+		}
+		s.RuntimeLimit = size(256 * mib)
+		expectLimit(t, kept.Again(s, noEnv), root, SourceMemoryLimit, 256*mib, "")
+		for file, text := range map[string]string{"proc/self/cgroup": "0::/x\n", "sys/fs/cgroup/memory.max": "max", dir + "memory.high": "max", dir + "memory.max": "max"} {
+			write(t, root, file, text)
+		}
+		if s.RuntimeLimit = nil; kept.Again(s, noEnv).Budget(s).Source != SourceHost {
+			t.Errorf("%s readable again and unlimited: %s, want the machine's memory", name, kept.Again(s, noEnv))
 		}
 	}
 }

@@ -9,6 +9,12 @@ import (
 
 const gib = 1 << 30
 
+// loop stands for a file that is there and cannot be read, nor looked at, by anybody: a link to itself.
+const loop = "(loop)"
+
+// noCache is memory.stat, of either version, of a cgroup without file cache.
+const noCache = "inactive_file 0\nactive_file 0\ntotal_inactive_file 0\ntotal_active_file 0\n"
+
 // machine is a tree of files under a temporary root, of a machine with 8 GiB of physical memory.
 func machine(t *testing.T, files map[string]string) string {
 	t.Helper()
@@ -25,6 +31,15 @@ func write(t *testing.T, root, name, text string) {
 	path := filepath.Join(root, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	if text == loop {
+		if err := os.Symlink(filepath.Base(path), path); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)

@@ -157,8 +157,8 @@ type watch struct {
 	onPressure []func(Pressure)
 
 	ceiling Ceiling
-	known   bool   // ceiling was read
-	failed  string // why it could not be read again, empty while it can
+	failed  string // why a limit could not be read, empty while all can
+	blind   string // why the memory in use could not be read, likewise
 	found   string // the last line logged about the ceiling
 	derived Budget
 	state   pressureState
@@ -172,28 +172,17 @@ func (w *watch) configure() {
 	w.onBudget, w.onPressure = w.m.onBudget, w.m.onPressure
 }
 
-// readCeiling reads the limits again. Where one cannot be read, what was known stays. The line about what was found is
-// logged when it says something new.
+// readCeiling reads the limits again. Where one cannot be read, what was known of it stays; everything else, and the
+// settings, hold at once.
 func (w *watch) readCeiling() {
-	ceiling := ReadCeiling(w.budget, w.m.env)
-	if err := ceiling.Err(); err != nil && w.known {
-		if text := err.Error(); text != w.failed {
-			w.failed = text
-			w.m.log.Warn("the memory limit cannot be read; the last known one stays", "error", err, "ceiling", w.derived.Ceiling,
-				"source", w.derived.Source)
-		}
-		return
-	}
-	if w.failed != "" && ceiling.Err() == nil {
-		w.failed = ""
-		w.m.log.Info("the memory limit can be read again")
-	}
-	w.ceiling, w.known = ceiling, true
+	w.ceiling = w.ceiling.Again(w.budget, w.m.env)
 	budget := w.ceiling.Budget(w.budget)
+	w.logUnread(budget)
 	found := w.ceiling.String()
-	if budget == w.derived && found == w.found {
+	if budget == w.derived && (found == w.found || w.ceiling.Err() != nil) {
 		return
 	}
+	// The line about what was found is logged when it says something new.
 	w.m.log.Info("byte budget", "bytes", budget.Bytes, "source", budget.Source, "ceiling", budget.Ceiling,
 		"where", budget.Where, "found", found)
 	w.found = found
@@ -206,6 +195,24 @@ func (w *watch) readCeiling() {
 	}
 }
 
+// logUnread logs that a limit cannot be read, once for each reason, and that it can be again.
+func (w *watch) logUnread(b Budget) {
+	failed := ""
+	if err := w.ceiling.Err(); err != nil {
+		failed = err.Error()
+	}
+	switch {
+	case failed == w.failed:
+	case failed == "":
+		w.m.log.Info("the memory limit can be read again")
+	case w.ceiling.known:
+		w.m.log.Warn("the memory limit cannot be read; the last known one stays", "error", failed, "ceiling", b.Ceiling, "source", b.Source)
+	default:
+		w.m.log.Warn("the memory limit cannot be read, and none is known", "error", failed, "budget", b.Bytes)
+	}
+	w.failed = failed
+}
+
 func (w *watch) takeSample() {
 	now := time.Now()
 	if o := w.m.latest.Load(); o != nil && now.Sub(o.at) > o.stale {
@@ -213,12 +220,29 @@ func (w *watch) takeSample() {
 	}
 	sample := w.ceiling.sample(w.pressure.PSI)
 	pressure := w.state.step(now, sample, w.pressure, w.memoryRatio)
-	w.m.trickle.observe(pressure)
+	w.m.trickle.observe(pressure, w.state.measured)
 	w.m.latest.Store(&observation{pressure: pressure, sample: sample, at: now, stale: staleAfter(w.pressure.Interval)})
+	w.logBlind(sample.unread)
 	w.logChange(pressure)
 	for _, f := range w.onPressure {
 		f(pressure)
 	}
+}
+
+// logBlind logs that the memory in use cannot be read, once for each reason, and that it can be again.
+func (w *watch) logBlind(err error) {
+	blind := ""
+	if err != nil {
+		blind = err.Error()
+	}
+	switch {
+	case blind == w.blind:
+	case blind == "":
+		w.m.log.Info("the memory in use can be read again")
+	default:
+		w.m.log.Warn("the memory in use cannot be read: its pressure is unknown", "error", blind)
+	}
+	w.blind = blind
 }
 
 // logChange logs a change of severity, and for recovery what the pressure had been.

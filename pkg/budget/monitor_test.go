@@ -27,6 +27,7 @@ func watchMachine(t *testing.T, play func(w *watched)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{t: t, root: machine(t, map[string]string{"proc/self/cgroup": "0::/\n"})}
 		w.set("memory.max", "1073741824\n")
+		w.set("memory.stat", noCache)
 		w.use(100)
 		w.Monitor = NewMonitor(DefaultPressureSettings(), w.budgetSettings(), .75, slog.New(slog.NewTextHandler(&w.log, nil)))
 		w.env = noEnv
@@ -239,5 +240,89 @@ func TestResizeBelowWhatIsReserved(t *testing.T) {
 			t.Fatalf("the whole new budget was not admitted once it had drained: %+v", refusal)
 		}
 		next.Release()
+	})
+}
+
+// TestConfigureWhileTheLimitCannotBeRead: new settings hold at once, over what was last known.
+func TestConfigureWhileTheLimitCannotBeRead(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		last := func() Budget { return w.budgets[len(w.budgets)-1] }
+		w.set("memory.max", loop)
+		w.wait(10 * time.Second)
+		if got := last(); got.Source != SourceCgroup || got.Bytes != 32*mib {
+			t.Errorf("budget %+v while the limit cannot be read, want the last known 32 MiB", got)
+		}
+		b := w.budgetSettings()
+		b.Fraction = .5
+		w.Configure(DefaultPressureSettings(), b, .75)
+		synctest.Wait()
+		if got := last(); got.Source != SourceCgroup || got.Bytes != 64*mib {
+			t.Errorf("budget %+v after twice the fraction, want 64 MiB of the last known limit", got)
+		}
+		override := 20. * mib
+		b.Override = &override
+		w.Configure(DefaultPressureSettings(), b, .75)
+		synctest.Wait()
+		if got := last(); got.Source != SourceOverride || got.Bytes != 20*mib {
+			t.Errorf("budget %+v after an override, want it", got)
+		}
+		w.set("memory.max", "536870912")
+		w.Configure(DefaultPressureSettings(), w.budgetSettings(), .75)
+		synctest.Wait()
+		if got := last(); got.Source != SourceCgroup || got.Bytes != 16*mib {
+			t.Errorf("budget %+v once it can be read, want 16 MiB", got)
+		}
+		for text, want := range map[string]int{"the last known one stays": 1, "can be read again": 1} {
+			if n := strings.Count(w.log.String(), text); n != want {
+				t.Errorf("%d lines with %q, want %d:\n%s", n, text, want, w.log.String())
+			}
+		}
+	})
+}
+
+// TestUnreadableUseIsNoPressure: without the file cache's size the raw use says nothing; what was critical is held for the
+// staleness limit and no longer, and the log says why.
+func TestUnreadableUseIsNoPressure(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		w.set("memory.stat", loop)
+		w.use(1000)
+		w.wait(10 * time.Second)
+		w.expect(Normal, "")
+		if n := strings.Count(w.log.String(), "its pressure is unknown"); n != 1 {
+			t.Errorf("%d lines about it, want one:\n%s", n, w.log.String())
+		}
+		w.set("memory.stat", noCache)
+		w.wait(2 * time.Second)
+		w.expect(Critical, SignalMemoryRatio)
+	})
+}
+
+// TestAKillShedsNoLongerThanItSays: whoever is refused because of an OOM kill, and comes back when it was told to, is not
+// refused for that kill again.
+func TestAKillShedsNoLongerThanItSays(t *testing.T) {
+	watchMachine(t, func(w *watched) {
+		w.set("memory.events", "oom_kill 0\n")
+		w.wait(time.Second)
+		w.set("memory.events", "oom_kill 1\n")
+		w.wait(time.Second + 300*time.Millisecond)
+		c := New(DefaultSettings(), w.budgets[0], w.Pressure)
+		var back []time.Time
+		for w.Pressure().Severity == Critical && len(back) < 100 {
+			_, _, refusal := c.Acquire(Ask{Bytes: mib})
+			if refusal == nil || refusal.RetryAfter < 2*time.Second || refusal.RetryAfter > 12*time.Second || refusal.RetryAfter%time.Second != 0 {
+				t.Fatalf("refusal %+v, want one for 2 to 12 whole seconds", refusal)
+			}
+			back = append(back, time.Now().Add(refusal.RetryAfter))
+			w.wait(100 * time.Millisecond)
+		}
+		w.expect(Normal, "")
+		if len(back) < 90 {
+			t.Errorf("refused for %d tenths of a second, want about ten seconds", len(back))
+		}
+		for i, at := range back {
+			if early := time.Since(at) - 100*time.Millisecond; early > 0 {
+				t.Errorf("the refusal after %d tenths of a second says to come back %v before the kill is over", i, early)
+			}
+		}
 	})
 }

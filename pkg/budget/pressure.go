@@ -54,6 +54,7 @@ func (r reading) threshold(s Severity) float64 {
 //     a failing file end the pressure it showed, nor can it keep pressure up for ever.
 type pressureState struct {
 	previous Severity // level of the sample before
+	measured bool     // the signal of the last step was read then, not held
 	held     map[string]held
 	oom      counter
 	oomKills counter
@@ -67,7 +68,7 @@ type held struct {
 	until    time.Time // it does not end before; zero for signals with a recovery value
 }
 
-// oomHold is how long an OOM kill sheds: longer than the Retry-After of those it refuses.
+// oomHold is how long an OOM kill sheds. Those it refuses are sent away for as long (see Pressure.RetryAfter).
 const oomHold = 10 * time.Second
 
 // counter turns an ever-growing count into its growth. The first sight of a cgroup is the baseline: what happened before
@@ -103,6 +104,7 @@ func (p *pressureState) step(now time.Time, s sample, settings PressureSettings,
 	confirmed := min(level, p.previous)
 	p.previous = level
 	pressure := Pressure{Healthy: !(s.memory >= memoryRatio)}
+	p.measured = false
 	for _, r := range readings {
 		h := p.hold(now, r, confirmed, staleAfter(settings.Interval))
 		p.held[r.signal] = h
@@ -110,7 +112,11 @@ func (p *pressureState) step(now time.Time, s sample, settings PressureSettings,
 			continue
 		}
 		pressure.Severity, pressure.Signal, pressure.Value = h.severity, r.signal, h.value
-		pressure.Threshold = r.threshold(h.severity)
+		pressure.Threshold, pressure.until = r.threshold(h.severity), h.until
+		if r.immediate { // the first sample at or after until ends it
+			pressure.until = h.until.Add(settings.Interval)
+		}
+		p.measured = !r.immediate && !math.IsNaN(r.value)
 		if r.level() < h.severity && !r.immediate { // held: what it has to fall to
 			pressure.Threshold = r.recoveryAtMost
 		}

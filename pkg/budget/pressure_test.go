@@ -147,7 +147,7 @@ func TestPressureStates(t *testing.T) {
 			for i, step := range tt.steps {
 				now = now.Add(time.Second)
 				got := state.step(now, step.sample, DefaultPressureSettings(), .75)
-				got.Healthy = false
+				got.Healthy, got.until = false, time.Time{}
 				want := Pressure{Severity: step.severity, Signal: step.signal, Value: step.value, Threshold: step.threshold}
 				if got != want {
 					t.Fatalf("sample %d: pressure = %+v, want %+v", i+1, got, want)
@@ -275,10 +275,15 @@ func TestUnreadableSignals(t *testing.T) {
 		t.Errorf("sample = %+v, want nothing known", got)
 	}
 	write(t, root, dir+"memory.current", "400")
-	if got := readUnder(root).sample(PSISettings{}); got.memory != .4 {
-		t.Errorf("without memory.stat: memory ratio = %v, want 0.4, file cache included", got.memory)
+	for _, stat := range []string{"", "anon 400\n", "inactive_file 100\n", "inactive_file many\nactive_file 0\n"} {
+		if stat != "" {
+			write(t, root, dir+"memory.stat", stat)
+		}
+		if got := readUnder(root).sample(PSISettings{}); !math.IsNaN(got.memory) || got.unread == nil {
+			t.Errorf("memory.stat %q: memory ratio %v, error %v, want it unknown and the reason", stat, got.memory, got.unread)
+		}
 	}
-	write(t, root, dir+"memory.stat", "inactive_file 500\n")
+	write(t, root, dir+"memory.stat", "inactive_file 500\nactive_file 0\n")
 	if got := readUnder(root).sample(PSISettings{}); got.memory != 0 {
 		t.Errorf("more file cache than memory: ratio = %v, want 0", got.memory)
 	}
@@ -334,20 +339,20 @@ func TestWhatDividesThePressure(t *testing.T) {
 		want   Severity
 	}{
 		"a JVM above its heap limit": {map[string]string{
-			dir + "memory.max": "4294967296", dir + "memory.current": "3328599654", dir + "memory.stat": "anon 3328599654\n",
+			dir + "memory.max": "4294967296", dir + "memory.current": "3328599654", dir + "memory.stat": "anon 3328599654\n" + noCache,
 		}, func(s *BudgetSettings) { s.RuntimeLimit = size(3 * gib) }, Normal},
 		"page cache just below memory.high": {map[string]string{
 			dir + "memory.max": "4294967296", dir + "memory.high": "3865470566", dir + "memory.current": "3850000000",
 			dir + "memory.stat": "anon 524288000\nactive_file 800000000\ninactive_file 2500000000\n",
 		}, nil, Normal},
 		"reclaimable slab": {map[string]string{
-			dir + "memory.max": "1000", dir + "memory.current": "950", dir + "memory.stat": "anon 400\nslab_reclaimable 500\n",
+			dir + "memory.max": "1000", dir + "memory.current": "950", dir + "memory.stat": noCache + "slab_reclaimable 500\n",
 		}, nil, Normal},
 		"93 % of working set": {map[string]string{
-			dir + "memory.max": "1000", dir + "memory.current": "980", dir + "memory.stat": "anon 930\ninactive_file 50\n",
+			dir + "memory.max": "1000", dir + "memory.current": "980", dir + "memory.stat": "anon 930\ninactive_file 50\nactive_file 0\n",
 		}, nil, Critical},
 		"93 % of memory.high": {map[string]string{
-			dir + "memory.max": "2000", dir + "memory.high": "1000", dir + "memory.current": "930", dir + "memory.stat": "anon 930\n",
+			dir + "memory.max": "2000", dir + "memory.high": "1000", dir + "memory.current": "930", dir + "memory.stat": noCache,
 		}, nil, Critical},
 		"a machine without limits, nearly full": {map[string]string{
 			"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 60 kB\n", dir + "cgroup.controllers": "memory",

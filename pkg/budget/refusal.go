@@ -18,7 +18,7 @@ func (c *Controller) refuseLocked(cause Reason, structure bool, bound time.Durat
 	case BodyExceedsBudget:
 		return &Refusal{Reason: cause}
 	case ResourcePressure:
-		return &Refusal{Reason: cause, RetryAfter: retryPressure}
+		return &Refusal{Reason: cause, RetryAfter: c.pressure().RetryAfter()}
 	}
 	hint := c.retryHintLocked(bound)
 	if structure {

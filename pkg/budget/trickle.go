@@ -35,14 +35,14 @@ func (t *trickle) admit() bool {
 	return true
 }
 
-// observe takes in what the last sample showed.
-func (t *trickle) observe(p Pressure) {
+// observe takes in what the last sample showed. measured says that its signal was read anew: that a value which is held
+// is no worse says nothing.
+func (t *trickle) observe(p Pressure, measured bool) {
 	admitted := t.admitted.Swap(0)
 	switch same := p.Signal == t.signal; {
-	case p.Severity < Critical, !same, p.Value > t.value, p.Signal == SignalOOM, p.Signal == SignalOOMKill:
-		// What the kernel has killed for is not measured again: that it is no worse says nothing.
+	case p.Severity < Critical, !same, p.Value > t.value:
 		t.set(trickleStart)
-	case admitted > 0:
+	case measured && admitted > 0:
 		t.set(min(2*float64(t.limiter.Limit()), trickleMost))
 	}
 	t.signal, t.value = p.Signal, p.Value

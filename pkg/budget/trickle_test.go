@@ -18,7 +18,7 @@ func TestTheTrickleEndsWhatNothingElseWould(t *testing.T) {
 		var admitted []int
 		for range 120 { // seconds
 			p = state.step(time.Now(), calm(memory(used)), DefaultPressureSettings(), .75)
-			trickle.observe(p)
+			trickle.observe(p, state.measured)
 			let := 0
 			for range 100 { // requests in this second
 				time.Sleep(10 * time.Millisecond)
@@ -53,7 +53,7 @@ func TestTheTrickleBeginsAnewWhenItGetsWorse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		trickle := newTrickle()
 		second := func(value float64) (let int) {
-			trickle.observe(Pressure{Severity: Critical, Signal: SignalMemoryRatio, Value: value})
+			trickle.observe(Pressure{Severity: Critical, Signal: SignalMemoryRatio, Value: value}, true)
 			for range 100 {
 				time.Sleep(10 * time.Millisecond)
 				if trickle.admit() {
@@ -72,4 +72,34 @@ func TestTheTrickleBeginsAnewWhenItGetsWorse(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTheTrickleNeedsAMeasurement: a value that is held, because its file cannot be read or because a kill is not measured again,
+// is no sign that what was let through did no harm; and another kill begins anew.
+func TestTheTrickleNeedsAMeasurement(t *testing.T) {
+	t.Parallel()
+	for name, samples := range map[string][]sample{
+		"unreadable": {calm(memory(.95)), calm(memory(.95)), calm(memory(unknown)), calm(memory(unknown)), calm(memory(unknown)), calm(memory(unknown))},
+		"a kill":     {calm(kills(0)), calm(kills(1)), calm(kills(1)), calm(kills(1)), calm(kills(1)), calm(kills(1))},
+		"two kills":  {calm(kills(0)), calm(kills(1)), calm(kills(1)), calm(kills(2)), calm(kills(2)), calm(kills(2))},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			trickle := newTrickle()
+			var state pressureState
+			for i, s := range samples {
+				p := state.step(time.Now(), s, DefaultPressureSettings(), .75)
+				trickle.observe(p, state.measured)
+				let := 0
+				for range 100 {
+					time.Sleep(10 * time.Millisecond)
+					if p.Severity == Critical && trickle.admit() {
+						let++
+					}
+				}
+				if i > 0 && (p.Severity != Critical || let < 1 || let > 2) {
+					t.Errorf("%s, second %d: %d let through at %+v, want one a second of critical pressure", name, i+1, let, p)
+				}
+			}
+		})
+	}
 }

@@ -33,7 +33,7 @@ func (x *exchange) pressureGate() (bool, *Verdict) {
 	case x.underPressure() == nil:
 		return false, nil
 	case x.server.shed():
-		return false, x.shed(budget.ResourcePressure)
+		return false, x.shed(budget.ResourcePressure, x.server.pressure().RetryAfter())
 	}
 	x.reservation.trickle = true
 	return false, nil

@@ -137,7 +137,7 @@ func (x *exchange) charge() *Verdict {
 		}
 		return nil
 	case need > x.server.bytes.Budget().Bytes:
-		return x.shed(budget.BodyExceedsBudget)
+		return x.shed(budget.BodyExceedsBudget, 0)
 	}
 	waiter, refusal := r.hold.Grow(need, x.waitLeft())
 	x.waitForBytes(waiter, need)
@@ -210,10 +210,10 @@ func (x *exchange) shrink() {
 	}
 }
 
-// shed refuses for a reason that byte admission counts.
-func (x *exchange) shed(r budget.Reason) *Verdict {
+// shed refuses for a reason that byte admission counts; hint is when coming back is worth it, 0 where nobody knows.
+func (x *exchange) shed(r budget.Reason, hint time.Duration) *Verdict {
 	x.server.bytes.Shed(r)
-	return newVerdict(byteReason(r), 0)
+	return newVerdict(byteReason(r), hint)
 }
 
 func byteVerdict(r *budget.Refusal) *Verdict {
