@@ -84,9 +84,7 @@ func (x *exchange) begin(first *wire.Message) {
 	x.settings = x.policy.config.Cluster(x.facts.cluster)
 	x.facts.cluster = x.server.clusterName(x.policy, x.facts.cluster)
 	x.startSpan()
-	if x.leaseGoverns() {
-		x.facts.caller = x.policy.principalOf(first)
-	}
+	x.identifyCaller(first)
 	x.body = body{declared: x.facts.declared, scans: true}
 	x.body.scanner.Reset()
 	x.body.over = first.Phase == wire.RequestHeaders && (first.EndOfStream || !x.plan.sendsBody())

@@ -46,7 +46,7 @@ type facts struct {
 }
 
 // readFacts makes facts of a headers message. A message of another phase gives those of an empty header map. A header that
-// is repeated counts with its first value, content-length with all of them.
+// is repeated counts with its first value, content-length, lease owner and generation with all of them.
 func readFacts(m *wire.Message, p *policy) facts {
 	f := facts{declared: undeclared}
 	var h headers
@@ -58,6 +58,10 @@ func readFacts(m *wire.Message, p *policy) facts {
 		switch string(name) {
 		case "content-length":
 			f.addLength(value)
+		case lease.OwnerHeader:
+			join(&h.leaseOwner, value)
+		case lease.GenerationHeader:
+			join(&h.leaseGen, value)
 		case headerParent:
 			h.parents++
 			keepFirst(&h.parent, value)

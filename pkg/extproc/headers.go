@@ -2,17 +2,20 @@ package extproc
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/headgate/headgate/pkg/lease"
 )
 
-// headers are the first values of the headers that are read, nil where there is none. They lie in the message.
+// headers are the values of the headers that are read, the first ones, or all where that says so; nil where there is none. They
+// lie in the message.
 type headers struct {
 	method, path, contentType, upgrade []byte
-	leaseOwner, leaseGen, connection   []byte
+	connection                         []byte
 	traceparent, grpcTimeout, expected []byte
+	leaseOwner, leaseGen               []byte // all values
 
 	parent  []byte
 	parents int // how often it occurs
@@ -29,10 +32,6 @@ func (h *headers) field(name []byte) *[]byte {
 		return &h.contentType
 	case "upgrade":
 		return &h.upgrade
-	case lease.OwnerHeader:
-		return &h.leaseOwner
-	case lease.GenerationHeader:
-		return &h.leaseGen
 	case lease.ConnectionHeader:
 		return &h.connection
 	case "traceparent":
@@ -53,6 +52,16 @@ func keepFirst(field *[]byte, value []byte) {
 	if *field == nil {
 		*field = value
 	}
+}
+
+// join stores the value, after a comma where there is one already, as RFC 9110, 5.3 has it: of two owners, or generations,
+// none can be meant.
+func join(field *[]byte, value []byte) {
+	if *field == nil {
+		keepFirst(field, value)
+		return
+	}
+	*field = slices.Concat(*field, []byte(","), value)
 }
 
 // callerTimeout is how long the caller waits for its answer, the least of what its headers say; 0 where they do not say.

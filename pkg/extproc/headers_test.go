@@ -3,6 +3,7 @@ package extproc
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,8 +35,6 @@ func TestRepeatedHeadersCountWithTheirFirstValue(t *testing.T) {
 		":method":                        func(f facts) any { return f.bodyless },
 		"content-type":                   func(f facts) any { return f.grpc },
 		"upgrade":                        func(f facts) any { return f.upgrade },
-		lease.OwnerHeader:                func(f facts) any { return f.leaseOwner },
-		lease.GenerationHeader:           func(f facts) any { return f.leaseGen },
 		lease.ConnectionHeader:           func(f facts) any { return f.connection },
 		"traceparent":                    func(f facts) any { return f.traceparent },
 		"grpc-timeout":                   func(f facts) any { return f.timeout },
@@ -57,6 +56,24 @@ func TestRepeatedHeadersCountWithTheirFirstValue(t *testing.T) {
 			if same(once) != same(twice) {
 				t.Errorf("%s: %q followed by %q counts as %v, want %v as the first alone", name, values[0], second, same(twice), same(once))
 			}
+		}
+	}
+}
+
+// TestRepeatedLeaseHeadersAreNone: of two owners or generations none counts, whatever they are.
+func TestRepeatedLeaseHeadersAreNone(t *testing.T) {
+	p := newRig(t, nil).server.policy.Load()
+	owner := "vlo_" + strings.Repeat("A", 43)
+	for _, values := range [][]string{{owner, owner}, {owner, ""}, {"", owner}} {
+		f := readFacts(decoded(t, rh(early, false, lease.OwnerHeader, values[0], lease.OwnerHeader, values[1], lease.GenerationHeader, "1")), p)
+		if _, _, refusal := lease.CheckSyntax(f.leaseOwner, f.leaseGen); refusal == nil || refusal.Reason != lease.ContextInvalid {
+			t.Errorf("owners %q: %v, want %s", values, refusal, lease.ContextInvalid)
+		}
+	}
+	for _, values := range [][]string{{"1", "1"}, {"1", ""}, {"", "1"}} {
+		f := readFacts(decoded(t, rh(early, false, lease.OwnerHeader, owner, lease.GenerationHeader, values[0], lease.GenerationHeader, values[1])), p)
+		if _, _, refusal := lease.CheckSyntax(f.leaseOwner, f.leaseGen); refusal == nil || refusal.Reason != lease.ContextInvalid {
+			t.Errorf("generations %q: %v, want %s", values, refusal, lease.ContextInvalid)
 		}
 	}
 }

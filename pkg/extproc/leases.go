@@ -13,6 +13,7 @@ import (
 
 // leaseHold is what the exchange knows of its session's lease, and what of it is renewed while the exchange lasts.
 type leaseHold struct {
+	caller     *lease.Refusal // of who calls: its API key is nobody's
 	owner      lease.Owner
 	generation int64
 	fence      lease.Fence
@@ -31,8 +32,22 @@ func (x *exchange) needsLease() bool {
 	return x.settings.Lease.Mode == lease.ModeRequired || (x.leaseGoverns() && x.facts.caller.Managed)
 }
 
+// identifyCaller finds out who calls, where leases have to know. Elsewhere nobody has a use for the owner, which is a secret
+// between the client and us: it goes no further.
+func (x *exchange) identifyCaller(m *wire.Message) {
+	switch {
+	case x.leaseGoverns():
+		x.facts.caller, x.lease.caller = x.policy.principalOf(m)
+	case x.facts.leaseOwner != "":
+		x.facts.remove = appendOnce(x.facts.remove, lease.OwnerHeader)
+	}
+}
+
 // leaseSyntaxGate checks on arrival what can be checked without the store.
 func (x *exchange) leaseSyntaxGate() (bool, *Verdict) {
+	if x.lease.caller != nil {
+		return false, leaseVerdict(x.lease.caller)
+	}
 	if !x.needsLease() {
 		return false, nil
 	}

@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,10 +82,15 @@ func TestFence(t *testing.T) {
 		{"owner malformed", withLease("key-a", "vlo_short", generation), 400, "LEASE_CONTEXT_INVALID"},
 		{"generation missing", withLease("key-a", ownerA, ""), 400, "LEASE_CONTEXT_INVALID"},
 		{"generation malformed", withLease("key-a", ownerA, "01"), 400, "LEASE_CONTEXT_INVALID"},
+		{"two owners, the right one first", withLease("key-a", ownerA, generation, "x-omniroute-lease-owner", ownerB), 400, "LEASE_CONTEXT_INVALID"},
+		{"two owners, the right one last", withLease("key-a", ownerB, generation, "x-omniroute-lease-owner", ownerA), 400, "LEASE_CONTEXT_INVALID"},
+		{"the same owner twice", withLease("key-a", ownerA, generation, "x-omniroute-lease-owner", ownerA), 400, "LEASE_CONTEXT_INVALID"},
+		{"two generations", withLease("key-a", ownerA, generation, "x-omniroute-lease-generation", "1"), 400, "LEASE_CONTEXT_INVALID"},
 		{"no lease", withLease("key-a", "vlo_"+strings.Repeat("C", 43), generation), 409, "LEASE_REQUIRED"},
 		{"a later generation", withLease("key-a", ownerA, strconv.FormatInt(l.Generation+1, 10)), 409, "LEASE_FENCE_STALE"},
 		{"another principal", withLease("key-b", ownerA, generation), 409, "LEASE_FENCE_STALE"},
-		{"no principal", withLease("nobody", ownerA, generation), 409, "LEASE_FENCE_STALE"},
+		{"a key that nobody has", withLease("nobody", ownerA, generation), 401, "LEASE_API_KEY_INVALID"},
+		{"no principal", rh(early, true, ":method", "GET", "x-omniroute-lease-owner", ownerA, "x-omniroute-lease-generation", generation), 409, "LEASE_FENCE_STALE"},
 		{"pinned elsewhere", withLease("key-a", ownerA, generation, "x-omniroute-connection", other.Connection), 409, "LEASE_CONNECTION_MISMATCH"},
 		{"fans out", withLease("key-a", ownerA, generation, "x-headgate-parent", token), 409, "LEASE_UNSUPPORTED_ROUTE"},
 	} {
@@ -168,6 +174,79 @@ func TestManagedMode(t *testing.T) {
 	if status != 429 || reason != "LEASE_CAPACITY_UNAVAILABLE" || retry == "" {
 		t.Errorf("every connection is held: %d %s, retry-after %q; want 429 LEASE_CAPACITY_UNAVAILABLE with one", status, reason, retry)
 	}
+}
+
+// TestTheOwnerGoesNoFurther: the owner is removed from what the upstream gets, whether leases are looked at or not.
+func TestTheOwnerGoesNoFurther(t *testing.T) {
+	for _, mode := range []lease.Mode{lease.ModeOff, lease.ModeManaged} {
+		r := newRig(t, leased(mode, nil))
+		s := r.open()
+		s.send(rh(early, true, ":method", "GET", "x-omniroute-lease-owner", ownerA, "x-omniroute-lease-owner", ownerB))
+		removed := s.wants("RH")[0].GetRequestHeaders().GetResponse().GetHeaderMutation().GetRemoveHeaders()
+		if !slices.Contains(removed, "x-omniroute-lease-owner") {
+			t.Errorf("mode %s: removed %q, want the owner among them", mode, removed)
+		}
+		s.finish()
+	}
+}
+
+// TestUnknownKey: where API keys are a source of principals, a key that nobody has, or has any more, is refused; it is not
+// taken for no key. A source before it that names the caller makes the key none of ours.
+func TestUnknownKey(t *testing.T) {
+	anonymous, nobody := []string{}, []string{"authorization", "Bearer nobody"}
+	for _, c := range []struct {
+		name    string
+		mode    lease.Mode
+		sources []config.Source
+		headers []string
+		status  int // 0: forwarded
+		reason  string
+	}{
+		{"no key", lease.ModeManaged, nil, anonymous, 0, ""},
+		{"a bearer token", lease.ModeManaged, nil, nobody, 401, "LEASE_API_KEY_INVALID"},
+		{"x-api-key", lease.ModeManaged, nil, []string{"x-api-key", "nobody"}, 401, "LEASE_API_KEY_INVALID"},
+		{"pinned", lease.ModeManaged, nil, append([]string{"x-omniroute-connection", "acct-2"}, nobody...), 401, "LEASE_API_KEY_INVALID"},
+		{"a lease is required", lease.ModeRequired, nil, nobody, 401, "LEASE_API_KEY_INVALID"},
+		{"leases are off", lease.ModeOff, nil, nobody, 0, ""},
+		{"basic authentication is no key", lease.ModeManaged, nil, []string{"authorization", "Basic bm9ib2R5Og=="}, 0, ""},
+		{"keys are no source", lease.ModeManaged, []config.Source{{Header: "x-caller"}}, nobody, 0, ""},
+		{"named by a source before", lease.ModeManaged, []config.Source{{Header: "x-caller"}, {APIKey: true}}, append([]string{"x-caller", "ci"}, nobody...), 0, ""},
+		{"named by a source after", lease.ModeManaged, []config.Source{{APIKey: true}, {Header: "x-caller"}}, append([]string{"x-caller", "ci"}, nobody...), 401, "LEASE_API_KEY_INVALID"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, leased(c.mode, func(cfg *config.Config) {
+				if c.sources != nil {
+					cfg.PrincipalSources = c.sources
+				}
+			}))
+			s := r.open()
+			s.send(rh(early, true, append([]string{":method", "GET"}, c.headers...)...))
+			if c.status != 0 {
+				s.refused(c.status, c.reason)
+				return
+			}
+			s.wants("RH")
+			s.finish()
+		})
+	}
+}
+
+// TestRevokedKey: a key that is taken out of the configuration gets no more than it had.
+func TestRevokedKey(t *testing.T) {
+	r := newRig(t, leased(lease.ModeManaged, nil))
+	get := rh(early, true, ":method", "GET", "authorization", "Bearer key-a")
+	s := r.open()
+	s.send(get)
+	s.refused(400, "LEASE_CONTEXT_REQUIRED")
+	without := *r.config
+	without.Principals = without.Principals[1:]
+	if err := r.leases.Configure(without.Leases, without.Principals); err != nil {
+		t.Fatal(err)
+	}
+	r.server.Configure(&without)
+	s = r.open()
+	s.send(get)
+	s.refused(401, "LEASE_API_KEY_INVALID")
 }
 
 // TestLostLease: a lease that is found lost in mid-response ends the stream only where the configuration says so.

@@ -68,25 +68,30 @@ func (p *policy) clusterOf(m *wire.Message) string {
 
 // tenantOf finds the tenant in the first source that has one.
 func (p *policy) tenantOf(m *wire.Message) tenant {
-	raw := p.identify(m, p.tenants).Principal
+	id, _ := p.identify(m, p.tenants)
+	raw := id.Principal
 	if raw == "" {
 		return tenant{}
 	}
 	return tenant{name: p.laneName(raw), weight: cmp.Or(p.config.Tenant.Weights[raw], 1)}
 }
 
-// principalOf finds who calls, for the lease.
-func (p *policy) principalOf(m *wire.Message) lease.Identity {
-	id := p.identify(m, p.principals)
-	if id.Principal == "" || id.Managed {
-		return id
+// principalOf finds who calls, for the lease. An API key that nobody has is refused: taken for no key, one that was revoked
+// would get what a valid one does not.
+func (p *policy) principalOf(m *wire.Message) (lease.Identity, *lease.Refusal) {
+	id, keyUnknown := p.identify(m, p.principals)
+	switch {
+	case keyUnknown:
+		return lease.Identity{}, &lease.Refusal{Reason: lease.APIKeyInvalid}
+	case id.Principal == "" || id.Managed:
+		return id, nil
 	}
-	return p.leases.Identify(id.Principal)
+	return p.leases.Identify(id.Principal), nil
 }
 
 // identify returns the identity from the first source that has one. A repeated header counts with its first value, and
-// blank is none.
-func (p *policy) identify(m *wire.Message, sources []source) lease.Identity {
+// blank is none. An API key that nobody has ends the search.
+func (p *policy) identify(m *wire.Message, sources []source) (_ lease.Identity, keyUnknown bool) {
 	for _, s := range sources {
 		var name string
 		switch {
@@ -99,16 +104,17 @@ func (p *policy) identify(m *wire.Message, sources []source) lease.Identity {
 			name = m.Attribute(s.Attribute)
 		case s.APIKey:
 			authorization, _ := m.Header("authorization")
-			key, _ := m.Header("x-api-key")
-			if id, ok := p.leases.IdentifyKey(lease.APIKey(string(authorization), string(key))); ok {
-				return id
+			apiKey, _ := m.Header("x-api-key")
+			if key := lease.APIKey(string(authorization), string(apiKey)); key != "" {
+				id, known := p.leases.IdentifyKey(key)
+				return id, !known
 			}
 		}
 		if name = strings.TrimSpace(name); name != "" {
-			return lease.Identity{Principal: name}
+			return lease.Identity{Principal: name}, false
 		}
 	}
-	return lease.Identity{}
+	return lease.Identity{}, false
 }
 
 // laneName is the only form of a tenant that leaves the process: it cannot be turned back and means nothing after a

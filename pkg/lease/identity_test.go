@@ -71,6 +71,22 @@ func TestSyntaxNamesTheOwnerFirst(t *testing.T) {
 	}
 }
 
+// TestTheEmptyKeyIsNobodys: no key matches a principal whose hash is that of nothing, and such a hash is a fault.
+func TestTheEmptyKeyIsNobodys(t *testing.T) {
+	t.Parallel()
+	const ofNothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	err := lease.ValidatePrincipals([]lease.Principal{{ID: "a"}, {ID: "b", KeySHA256: ofNothing}}, nil)
+	if err == nil || !strings.Contains(err.Error(), "principals[1].keySHA256: ") || !strings.Contains(err.Error(), "empty key") {
+		t.Errorf("the hash of the empty key: %v, want a fault of principals[1].keySHA256 that says so", err)
+	}
+	svc := newService(t, settings("acct-1"))
+	for _, key := range []string{"", " "} {
+		if id, ok := svc.IdentifyKey(key); ok {
+			t.Errorf("key %q is %+v, want nobody", key, id)
+		}
+	}
+}
+
 func TestSyntaxCostsLittle(t *testing.T) {
 	header := rawOwner(1)
 	allocs := testing.AllocsPerRun(100, func() {

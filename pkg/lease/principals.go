@@ -54,7 +54,11 @@ func (p *principals) blind(sum []byte) (index [32]byte) {
 	return index
 }
 
+// key finds the principal of a key. No key is nobody's.
 func (p *principals) key(key string) (Identity, bool) {
+	if strings.TrimSpace(key) == "" {
+		return Identity{}, false
+	}
 	sum := sha256.Sum256([]byte(key))
 	known := p.byKey[p.blind(sum[:])]
 	if subtle.ConstantTimeCompare(known.keySHA256, sum[:]) != 1 {

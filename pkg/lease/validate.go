@@ -154,6 +154,8 @@ func ValidatePrincipals(principals []Principal, pools map[string]PoolSettings) e
 			raw, err := hex.DecodeString(p.KeySHA256)
 			if err != nil || len(raw) != 32 || strings.ToLower(p.KeySHA256) != p.KeySHA256 {
 				errs = append(errs, fmt.Errorf("%s.keySHA256: is not 64 lower-case hex characters", path)) // may be the key itself: not shown
+			} else if p.KeySHA256 == HashKey("") {
+				errs = append(errs, fmt.Errorf("%s.keySHA256: is the hash of the empty key, which every request without a key has", path))
 			} else if hashes[p.KeySHA256] {
 				errs = append(errs, fmt.Errorf("%s.keySHA256: another principal has the same key", path))
 			}

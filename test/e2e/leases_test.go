@@ -115,6 +115,72 @@ func TestLeasedRequests(t *testing.T) {
 	})
 }
 
+// TestUpstreamsNeverSeeTheOwner: neither where leases are off, nor while the sidecar is away and requests pass unchecked.
+func TestUpstreamsNeverSeeTheOwner(t *testing.T) {
+	t.Parallel()
+	s := start(t, stack.Options{Envoy: []func(*stack.Bootstrap) error{(*stack.Bootstrap).FailOpen}},
+		expectation{gone: true, faults: []string{"streams_failed", "failure_mode_allowed"}})
+	c := client(t, false)
+	owner := "vlo_" + strings.Repeat("s", 43)
+	look := func(when, path string) {
+		t.Helper()
+		got := must(t, s, c, request{path: path, headers: map[string]string{"x-omniroute-lease-owner": owner}})
+		if got.status != 200 || strings.Contains(got.body, owner) {
+			t.Errorf("%s: %d %s, want 200 and an upstream that has not seen the owner", when, got.status, got.body)
+		}
+	}
+	look("leases are off", "/echo")
+	s.Sidecar.Kill()
+	look("without the sidecar", "/echo")
+	look("without the sidecar, on a cluster that looks at leases", "/leased/echo")
+}
+
+// TestKeysAndOwnersThroughEnvoy: on a cluster where a lease is optional, a key that nobody has, or has any more, gets
+// nothing; and of two owners none counts.
+func TestKeysAndOwnersThroughEnvoy(t *testing.T) {
+	t.Parallel()
+	const overlay = "clusters: {leased: {lease: {mode: managed}}}"
+	s := start(t, stack.Options{Overlay: overlay})
+	c := client(t, false)
+	a := session{s, c, "demo-key-a", "vlo_" + strings.Repeat("k", 43)}
+	generation := a.acquire(t)
+	if got := must(t, s, c, request{path: "/leased/echo"}); got.status != 200 {
+		t.Errorf("no key: %d %s, want 200", got.status, got.reason())
+	}
+	unknown := a
+	unknown.key = "nobody"
+	if got, _ := unknown.get(t, generation); got.status != 401 || got.reason() != "LEASE_API_KEY_INVALID" {
+		t.Errorf("a key that nobody has: %d %s, want 401 LEASE_API_KEY_INVALID", got.status, got.reason())
+	}
+	out, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Envoy.URL()+"/leased/echo", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Header = http.Header{"Authorization": {"Bearer demo-key-a"}, "X-Omniroute-Lease-Generation": {generation},
+		"X-Omniroute-Lease-Owner": {a.owner, "vlo_" + strings.Repeat("x", 43)}}
+	in, err := c.Do(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Body.Close()
+	if reason := in.Header.Get("X-Headgate-Reason"); in.StatusCode != 400 || reason != "LEASE_CONTEXT_INVALID" {
+		t.Errorf("two owners: %d %s, want 400 LEASE_CONTEXT_INVALID", in.StatusCode, reason)
+	}
+	if got, _ := a.get(t, generation); got.status != 200 {
+		t.Errorf("the lease: %d %s, want 200", got.status, got.reason())
+	}
+	if err := s.Reconfigure("", overlay+"\nprincipals: []"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the key to be revoked", func() bool {
+		got, _ := a.get(t, generation)
+		return got.status == 401 && got.reason() == "LEASE_API_KEY_INVALID"
+	})
+	if got := must(t, s, c, request{path: "/leased/echo", headers: map[string]string{"x-api-key": "demo-key-a"}}); got.status != 401 {
+		t.Errorf("the revoked key, without a lease: %d %s, want 401", got.status, got.reason())
+	}
+}
+
 // TestReadinessDoesNotFollowTheStore: a gateway starts while Redis is away, is ready, and serves everything that is not
 // leased; the health document names the store. Nothing else changes when Redis comes, and goes again.
 func TestReadinessDoesNotFollowTheStore(t *testing.T) {
