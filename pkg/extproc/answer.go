@@ -24,6 +24,7 @@ const maxUpstreamRetry = time.Hour
 type answer struct {
 	status     int
 	byProxy    bool // the upstream did not say this
+	byUpstream bool // it did: Envoy says so
 	streams    bool // the media type is one of streams
 	retryAfter time.Duration
 
@@ -34,7 +35,7 @@ type answer struct {
 // readAnswer reads response headers. Without the attribute the upstream is taken to have answered.
 func readAnswer(m *wire.Message) answer {
 	details := m.Attribute(codeDetails)
-	a := answer{status: statusOf(m), byProxy: details != "" && details != viaUpstream}
+	a := answer{status: statusOf(m), byProxy: details != "" && details != viaUpstream, byUpstream: details == viaUpstream}
 	media, _ := m.Header("content-type")
 	a.streams = isStream(string(media))
 	a.grpcOutcome, a.grpc = grpcOutcome(m)

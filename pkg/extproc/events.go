@@ -123,7 +123,7 @@ func (x *exchange) respond(m *wire.Message) {
 		x.permit.release(adaptive.Cancelled)
 		x.reservation.close()
 	}
-	x.lease.answered(x, m, code)
+	x.lease.answered(x, m, answer)
 	if x.policy.config.Bytes.ReleaseAt == budget.ReleaseAtResponseStart {
 		x.reservation.close()
 	}

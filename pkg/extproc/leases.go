@@ -85,14 +85,23 @@ func (l *leaseHold) mutate(m *wire.Mutation) {
 	}
 }
 
-// answered lets a connection rest when its upstream said that it is out of order.
-func (l *leaseHold) answered(x *exchange, m *wire.Message, code int) {
+// answered puts a connection into cooldown when its upstream said that it is out of order. What Envoy answered itself says
+// nothing about the connection, and without response.code_details nobody knows who answered.
+func (l *leaseHold) answered(x *exchange, m *wire.Message, a answer) {
 	if !l.fenced || l.fence.Unchecked {
+		return
+	}
+	if !a.byUpstream {
+		if !a.byProxy {
+			x.server.noCodeDetails.Do(func() {
+				x.server.log.Warn("Envoy does not send the response attribute " + codeDetails + ": no connection goes into cooldown")
+			})
+		}
 		return
 	}
 	retryAfter, _ := m.Header("retry-after")
 	date, _ := m.Header("date")
-	if rest := x.server.leases.Cooldown(code, string(retryAfter), string(date)); rest > 0 {
+	if rest := x.server.leases.Cooldown(a.status, string(retryAfter), string(date)); rest > 0 {
 		x.server.rest(l.fence.Pool, l.fence.Connection, rest)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/config"
@@ -124,6 +125,14 @@ func TestFence(t *testing.T) {
 	s.finish()
 }
 
+// answeredBy says on response headers who answered, as Envoy does.
+func answeredBy(details string, m *extprocv3.ProcessingRequest) *extprocv3.ProcessingRequest {
+	m.Attributes = map[string]*structpb.Struct{"envoy.filters.http.ext_proc": {Fields: map[string]*structpb.Value{
+		"response.code_details": structpb.NewStringValue(details),
+	}}}
+	return m
+}
+
 // TestRestingConnection: an upstream that answers 429 is left alone, and its lease moves at the next request.
 func TestRestingConnection(t *testing.T) {
 	r := newRig(t, leased(lease.ModeRequired, nil))
@@ -132,7 +141,7 @@ func TestRestingConnection(t *testing.T) {
 	s := r.open()
 	s.send(withLease("key-a", ownerA, generation))
 	s.wants("RH")
-	s.send(sh("429", true, "retry-after", "60"))
+	s.send(answeredBy("via_upstream", sh("429", true, "retry-after", "60")))
 	s.wants("SH")
 	s.finish()
 	r.server.Close() // the note that it rests is made in the background
@@ -145,6 +154,34 @@ func TestRestingConnection(t *testing.T) {
 		}
 		if h.GetHeader().GetKey() == "x-omniroute-lease-generation" && value != generation {
 			t.Errorf("generation %s after the move, want the same %s", value, generation)
+		}
+	}
+	s.finish()
+}
+
+// TestWhoAnswered: what Envoy answered itself puts no connection into cooldown, nor does what nobody says who answered.
+func TestWhoAnswered(t *testing.T) {
+	r := newRig(t, leased(lease.ModeRequired, nil))
+	l := r.acquire("key-a", ownerA)
+	request := withLease("key-a", ownerA, strconv.FormatInt(l.Generation, 10))
+	for _, answer := range []*extprocv3.ProcessingRequest{
+		answeredBy("request_rate_limited", sh("429", true, "retry-after", "60")),
+		answeredBy("", sh("429", true, "retry-after", "60")),
+		sh("429", true, "retry-after", "60"),
+	} {
+		s := r.open()
+		s.send(request)
+		s.wants("RH")
+		s.send(answer)
+		s.wants("SH")
+		s.finish()
+	}
+	r.server.Close()
+	s := r.open()
+	s.send(request)
+	for _, h := range s.wants("RH")[0].GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders() {
+		if value := string(h.GetHeader().GetRawValue()); h.GetHeader().GetKey() == "x-omniroute-connection" && value != l.Connection {
+			t.Errorf("the lease moved to %s, want it to stay on %s", value, l.Connection)
 		}
 	}
 	s.finish()

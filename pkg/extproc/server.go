@@ -61,6 +61,8 @@ type Server struct {
 	active     atomic.Int64
 	background sync.WaitGroup
 	letGo      chan struct{}
+
+	noCodeDetails sync.Once // warns that Envoy does not say who answered
 }
 
 // NewServer returns a server that serves nothing until it is registered.

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
 	"github.com/headgate/headgate/internal/stack"
 )
 
@@ -179,6 +182,54 @@ func TestKeysAndOwnersThroughEnvoy(t *testing.T) {
 	if got := must(t, s, c, request{path: "/leased/echo", headers: map[string]string{"x-api-key": "demo-key-a"}}); got.status != 401 {
 		t.Errorf("the revoked key, without a lease: %d %s, want 401", got.status, got.reason())
 	}
+}
+
+// faultByHeader is a filter behind the processor that answers in the upstream's place with the status that the request's
+// header x-envoy-fault-abort-request names.
+func faultByHeader(b *stack.Bootstrap) error {
+	return b.AddFilter("envoy.filters.http.fault", &faultv3.HTTPFault{Abort: &faultv3.FaultAbort{
+		ErrorType:  &faultv3.FaultAbort_HeaderAbort_{HeaderAbort: &faultv3.FaultAbort_HeaderAbort{}},
+		Percentage: &typev3.FractionalPercent{Numerator: 100},
+	}}, true)
+}
+
+// TestOnlyTheUpstreamPutsItsConnectionIntoCooldown: a 429 of the upstream does, and the lease moves at its next request; one
+// of Envoy's own does not, for it says nothing about the account.
+func TestOnlyTheUpstreamPutsItsConnectionIntoCooldown(t *testing.T) {
+	t.Parallel()
+	s := start(t, stack.Options{Envoy: []func(*stack.Bootstrap) error{faultByHeader}})
+	a := session{s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("u", 43)}
+	generation := a.acquire(t)
+	connection := func() string {
+		t.Helper()
+		got, seen := a.get(t, generation)
+		if got.status != 200 {
+			t.Fatalf("a leased request: %d %s, want 200", got.status, got.reason())
+		}
+		return seen.Headers.Get("X-Omniroute-Connection")
+	}
+	leased := func(path string, more ...string) response {
+		t.Helper()
+		headers := map[string]string{"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}
+		for i := 0; i < len(more); i += 2 {
+			headers[more[i]] = more[i+1]
+		}
+		return must(t, s, a.c, request{path: "/leased" + path, headers: headers})
+	}
+	first := connection()
+	for range 3 {
+		if got := leased("/echo", "x-envoy-fault-abort-request", "429"); got.status != 429 || got.reason() != "" {
+			t.Fatalf("Envoy's own 429 = %d %q, want 429 and no reason of ours", got.status, got.reason())
+		}
+	}
+	time.Sleep(200 * time.Millisecond) // a cooldown begins in the background
+	if now := connection(); now != first {
+		t.Errorf("after Envoy's own 429 the lease is on %s, want it to stay on %s", now, first)
+	}
+	if got := leased("/status/429?retry-after=60"); got.status != 429 {
+		t.Fatalf("the upstream's 429 = %d", got.status)
+	}
+	eventually(t, "the lease to move off the connection whose upstream answered 429", func() bool { return connection() != first })
 }
 
 // TestReadinessDoesNotFollowTheStore: a gateway starts while Redis is away, is ready, and serves everything that is not
