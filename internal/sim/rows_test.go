@@ -7,7 +7,7 @@ import "testing"
 func TestRows(t *testing.T) {
 	t.Parallel()
 	reached := map[string]bool{
-		"a tenant's own refusals": true, "a tenant's own errors": true, "shared quota": true, "outage": true, "refusing upstream": true, "context": true,
+		"a tenant's own refusals": true, "a tenant's own errors": true, "shared quota": true, "outage": true, "refusing upstream": true, "context": true, "large prompts": true,
 	}
 	for _, row := range Rows() {
 		if !reached[row.Name] {

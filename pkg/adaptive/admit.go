@@ -44,7 +44,7 @@ func (c *Controller) acquireLocked(p *Permit, r Request, child bool, now int64) 
 		l.weight = min(max(cmp.Or(r.Weight, 1), leastWeight), mostWeight)
 	}
 	p.c, p.lane, p.cost, p.epoch = c, l, clampCost(r.Cost), c.epoch
-	p.forward, p.forwarded = r.Forward, notForwarded
+	p.tokens, p.forward, p.forwarded = r.Tokens, r.Forward, notForwarded
 	p.arrived, p.started = c.now, c.now
 	verdict, reason := c.decideLocked(p, r, child)
 	if child {
@@ -57,8 +57,8 @@ func (c *Controller) acquireLocked(p *Permit, r Request, child bool, now int64) 
 	switch verdict {
 	case Admitted:
 		c.goAheadLocked(l)
-		c.holdLocked(p)
 		c.admitLocked(p)
+		c.holdLocked(p)
 	case Waiting:
 		c.enqueueLocked(p, r)
 		p.stage, p.ready = stageWaiting, make(chan struct{})
@@ -78,11 +78,11 @@ func (c *Controller) decideLocked(p *Permit, r Request, child bool) (State, Reas
 	switch {
 	case c.shutdown:
 		return Refused, ShutDown
-	case c.passesLocked(p.lane, p.cost):
+	case p.cost <= c.settings.MaxLimit && c.passesLocked(p.lane, p.cost):
 		return Admitted, ""
 	case child:
 		return Refused, FanoutSkipped
-	case p.cost > c.state.limit:
+	case p.cost > c.settings.MaxLimit:
 		return Refused, Oversized
 	case !c.roomLocked(p.lane, p.cost):
 		return Refused, QueueFull
@@ -109,23 +109,16 @@ func (c *Controller) shadowLocked(p *Permit, r Request, verdict State) {
 	}
 }
 
-// fitsLocked reports whether cost can be let in now: within the limit, or, above a limit that a bad moment has pushed
-// down, alone.
-func (c *Controller) fitsLocked(cost int) bool {
-	if cost <= c.state.limit {
-		return c.held.cost+cost <= c.state.limit
-	}
-	return c.held.count == 0 && c.aloneLocked(cost)
-}
+func (c *Controller) placeLocked(cost int) int { return c.settings.Place(cost, c.state.limit) }
 
-// aloneLocked reports whether a cost above the limit may be let in once nothing else runs.
-func (c *Controller) aloneLocked(cost int) bool {
-	return cost <= c.settings.MaxLimit && c.window.severity == Normal
+// fitsLocked reports whether a request of a cost can be let in now.
+func (c *Controller) fitsLocked(cost int) bool {
+	return c.held.cost+c.placeLocked(cost) <= c.state.limit
 }
 
 // passesLocked reports whether a newcomer may go ahead of everyone who waits, in whichever lane. Nobody who waits fits
 // (the last dispatch saw to that), so that capacity they cannot use is at stake, not their turn. A newcomer behind its own
-// lane, behind a reservation, above the limit, or far ahead in its share has to queue.
+// lane, behind a reservation, or far ahead in its share has to queue.
 func (c *Controller) passesLocked(l *lane, cost int) bool {
 	if !c.fitsLocked(cost) {
 		return false
@@ -133,7 +126,7 @@ func (c *Controller) passesLocked(l *lane, cost int) bool {
 	if c.waiting.count == 0 {
 		return true
 	}
-	if l.count > 0 || cost > c.state.limit || c.reservedLocked() {
+	if l.count > 0 || c.reserved != nil {
 		return false
 	}
 	return c.mayPassLocked(max(l.virtual(c.now), c.virtual), c.firstLocked())
@@ -175,7 +168,8 @@ func (c *Controller) admitLocked(p *Permit) {
 
 func (c *Controller) runLocked(p *Permit) {
 	p.stage, p.started = stageActive, c.now
-	c.active.add(p.cost)
+	p.place = c.placeLocked(p.cost)
+	c.active.add(p.place)
 	if p.forward {
 		c.forwardLocked(p, c.now)
 	}
@@ -187,7 +181,7 @@ func (c *Controller) runLocked(p *Permit) {
 // charged ahead.
 func (c *Controller) holdLocked(p *Permit) {
 	p.held = true
-	c.held.add(p.cost)
+	c.held.add(p.place)
 	l := p.lane
 	c.followLocked(l.virtual(c.now))
 	l.start(p, c.now, c.secondsPerCostLocked())
@@ -207,20 +201,26 @@ func (c *Controller) followLocked(key float64) {
 
 // repriceLocked changes what a running request counts for.
 func (c *Controller) repriceLocked(p *Permit, cost int) {
-	d := cost - p.cost
+	place := c.placeLocked(cost)
+	if cost >= p.cost { // the limit may have fallen since its place was given
+		place = max(place, p.place)
+	} else {
+		place = min(cost, p.place)
+	}
+	d := place - p.place
 	c.active.cost += d
 	switch {
 	case p.held:
+		c.rate += float64(cost-p.cost) * p.perWeight
 		p.lane.reprice(p, cost, c.now)
-		c.rate += float64(d) * p.perWeight
 		c.held.cost += d
 	case p.epoch != c.epoch:
 		c.held.cost += d
 	case p.queued:
-		p.lane.cost += d
-		c.waiting.cost += d
+		p.lane.cost += cost - p.cost
+		c.waiting.cost += cost - p.cost
 	}
-	p.cost = cost
+	p.cost, p.place = cost, place
 	if p.queued && p.lane.head == p {
 		c.order.fix(p.lane, p.lane.key)
 	}
@@ -229,16 +229,16 @@ func (c *Controller) repriceLocked(p *Permit, cost int) {
 // releaseLocked gives back what a running request holds.
 func (c *Controller) releaseLocked(p *Permit) {
 	p.stage = stageEnded
-	c.active.sub(p.cost)
+	c.active.sub(p.place)
 	switch {
 	case p.queued:
 		c.leaveLocked(p)
 	case p.held:
 		p.held = false
-		c.held.sub(p.cost)
+		c.held.sub(p.place)
 		c.settleLocked(p)
 	case p.epoch != c.epoch:
-		c.held.sub(p.cost)
+		c.held.sub(p.place)
 	}
 	c.lanes.drop(p.lane, c.now)
 }

@@ -160,7 +160,7 @@ func (c *Controller) Observe(s Severity) {
 		c.state.limit = max(c.settings.MinLimit, scale(before, c.settings.CriticalDecreaseFactor))
 		c.steppedLocked(StepCritical, before)
 	}
-	c.dispatchLocked() // back to normal: an oversized head may go alone now
+	c.dispatchLocked() // the lanes' keys have moved with the time
 }
 
 // Shutdown refuses everyone who waits, and everyone who comes later in enforce mode. What runs goes on to its end.

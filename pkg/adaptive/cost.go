@@ -23,6 +23,9 @@ type Features struct {
 	Stream   bool
 }
 
+// TokensOf estimates the tokens of a prompt of so many bytes.
+func TokensOf(bytes int64) int64 { return units(bytes, bytesPerToken) }
+
 // Cost prices a request in 1..MaxCost: one unit for being there, one per started quantum of each feature, and one or two
 // for the class of its response. Features may be anything a client can claim, so every term is capped before it is added.
 func Cost(f Features) int {
@@ -31,7 +34,7 @@ func Cost(f Features) int {
 	}
 	tokens := f.Tokens
 	if tokens <= 0 {
-		tokens = units(f.Bytes, bytesPerToken)
+		tokens = TokensOf(f.Bytes)
 	}
 	class := int64(2)
 	if f.Stream {
@@ -52,4 +55,21 @@ func units(n, quantum int64) int64 {
 		return 0
 	}
 	return (n-1)/quantum + 1
+}
+
+// generationCost is what a request counts for from its first token on: the generation itself, and the context that the
+// upstream keeps for it.
+func (s Settings) generationCost(tokens int64) int {
+	if s.ContextQuantum == 0 {
+		return s.GenerationCost
+	}
+	context := max(0, tokens) / int64(s.ContextQuantum)
+	return s.GenerationCost + int(min(context, MaxCost))
+}
+
+// Place is what a request of a cost takes of a limit. A place is not a price: the request's lane pays the full cost, but no
+// request takes more than a share of the limit, so that a low limit locks nobody out and no head waits for all the others
+// to end.
+func (s Settings) Place(cost, limit int) int {
+	return min(cost, max(1, int(float64(limit)*s.MaxShare)))
 }

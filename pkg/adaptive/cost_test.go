@@ -62,3 +62,18 @@ func saturatingAdd(a, b int64) int64 {
 	}
 	return a + b
 }
+
+func TestGenerationCost(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		tokens        int64
+		quantum, want int
+	}{
+		{500, 4096, 1}, {4095, 4096, 1}, {4096, 4096, 2}, {20_000, 4096, 5}, {-1, 4096, 1}, {1 << 62, 1, 1 + MaxCost}, {20_000, 0, 1},
+	} {
+		s := Settings{GenerationCost: 1, ContextQuantum: tc.quantum}
+		if got := s.generationCost(tc.tokens); got != tc.want {
+			t.Errorf("%d tokens at a quantum of %d: %d, want %d", tc.tokens, tc.quantum, got, tc.want)
+		}
+	}
+}

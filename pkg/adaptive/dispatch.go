@@ -24,9 +24,7 @@ func (c *Controller) pickLocked() *Permit {
 		if c.fitsLocked(c.reserved.cost) {
 			return c.reserved
 		}
-		if c.reservedLocked() {
-			return nil
-		}
+		return nil
 	}
 	first := c.firstLocked()
 	if c.fitsLocked(first.head.cost) {
@@ -43,13 +41,6 @@ func (c *Controller) pickLocked() *Permit {
 		c.markPassedLocked(first.head)
 	}
 	return p
-}
-
-// reservedLocked reports whether what gets free is being kept for a head. A head above the limit counts only while it may
-// go alone: kept for one that cannot run, capacity would lie idle.
-func (c *Controller) reservedLocked() bool {
-	r := c.reserved
-	return r != nil && (r.cost <= c.state.limit || c.aloneLocked(r.cost))
 }
 
 func (c *Controller) markPassedLocked(head *Permit) {
@@ -143,11 +134,11 @@ func (c *Controller) leaveLocked(p *Permit) {
 func (c *Controller) grantLocked(p *Permit) {
 	c.followLocked(p.lane.virtual(c.now)) // before it leaves: it may be the last to wait
 	c.leaveLocked(p)
-	c.holdLocked(p)
 	if p.stage == stageWaiting {
 		c.runLocked(p)
 		close(p.ready)
 	}
+	c.holdLocked(p)
 }
 
 // refuseWaiterLocked tells a waiter that has left the queue no.

@@ -4,8 +4,8 @@
 //
 // # Invariants
 //
-//   - In enforce mode the cost that is let in never exceeds the limit, except when the limit fell below what runs, a
-//     running request was raised, or a request above the limit runs alone.
+//   - In enforce mode the places that are given never exceed the limit, except when the limit fell below what runs, or a
+//     running request was raised.
 //   - After every call nobody waits who could be let in: releasing, cancelling, expiring, raising the limit and the
 //     return to normal pressure dispatch in the same locked step.
 //   - Grant, cancel and deadline are decided under one lock. A permit cancelled after its grant gives back what it was
@@ -18,7 +18,9 @@
 // # Price
 //
 // [Cost] adds one unit per started quantum of each feature of a body. What it prices is the prompt: at the first response
-// byte the cost drops to the generation cost, so that a stream of minutes does not hold the price of its prefill.
+// byte the cost drops to the generation cost, so that a stream of minutes does not hold the price of its prefill. The
+// generation cost is higher by one for every contextQuantum tokens of the prompt, which the upstream keeps in memory and
+// reads for every token it generates.
 //
 // # Fair shares of work
 //
@@ -67,9 +69,10 @@
 // waiting, nothing is reserved, and it is not too far ahead. If its lane is not the furthest behind, it has passed over
 // the head that is.
 //
-// A request above the limit is refused, unless it can run alone: a limit that is low for a bad minute must not lock large
-// requests out for ever. One that was queued before the limit fell waits for its turn to run alone, and while pressure
-// forbids that it does not stand in the way of others.
+// A place is not a price. What a request takes of the limit is min(cost, max(1, limit × maxShare)); its lane pays the full
+// cost. So a limit that is low for a bad minute locks no large request out, and no head waits for more than a quarter of
+// the limit to come free. (Kubernetes' API priority and fairness caps the seats of a request in the same way.) Refused as
+// oversized is only what costs more than the highest limit.
 //
 // # Data structures
 //

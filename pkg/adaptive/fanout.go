@@ -21,7 +21,7 @@ func (c *Controller) TryAcquire(rs []Request) []bool {
 		cost := clampCost(r.Cost)
 		free[i] = !c.shutdown && c.passesLocked(c.lanes.peek(r.Lane), cost)
 		if free[i] {
-			c.held.add(cost)
+			c.held.add(c.placeLocked(cost))
 		}
 		c.countProbeLocked(free[i])
 	}

@@ -16,7 +16,7 @@ func TestLanesAreForgottenWhenIdle(t *testing.T) {
 		r := newRig(t, s)
 		hold := r.ask("running", 10, Admitted)
 		waiting := r.ask("waiting", 5, Waiting)
-		r.ask("idle", 11, Refused)
+		r.ask("idle", 101, Refused)
 		r.numbers("at first", map[string]any{"laneCount": 3})
 		time.Sleep(60*time.Second - 1)
 		r.numbers("a nanosecond early", map[string]any{"laneCount": 3})

@@ -40,7 +40,7 @@ func TestShadowNeverDelaysAndCountsWhatItWouldDo(t *testing.T) {
 	b := r.ask("t", 8, Admitted)
 	r.numbers("second", map[string]any{"activeCost": 16, "queuedCount": 0, "wouldQueueCount": 1})
 	c := r.ask("t", 50, Admitted)
-	r.numbers("third", map[string]any{"activeCost": 66, "wouldRejectCount": 1, "rejectedCount": 0, "admittedCount": 3})
+	r.numbers("third", map[string]any{"activeCost": 26, "wouldRejectCount": 1, "rejectedCount": 0, "admittedCount": 3})
 	done(a, b, c)
 	r.empty()
 }

@@ -31,6 +31,7 @@ func TestControllerAgainstItsBooks(t *testing.T) {
 		s := limited(20, 6, 60)
 		s.VirtualLanes = rapid.Bool().Draw(t, "lanes")
 		s.MinLimit = 1
+		s.MaxShare = rapid.SampledFrom([]float64{0.25, 1}).Draw(t, "share")
 		m := &model{s: s, limit: 20}
 		m.c = mustNewRapid(t, s)
 		lanes := rapid.SampledFrom([]string{"a", "b", "c", ""})
@@ -109,7 +110,7 @@ func (m *model) check(t *rapid.T) {
 	m.live = slices.DeleteFunc(m.live, func(x *tracked) bool {
 		switch x.stage {
 		case stageActive:
-			active.add(x.Permit.cost)
+			active.add(x.place)
 		case stageWaiting:
 			waiting.add(x.Permit.cost)
 		default: // a smaller queue had no room for it

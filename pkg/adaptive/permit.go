@@ -22,8 +22,10 @@ type Permit struct {
 	passed uint8
 	epoch  uint32 // see Controller.epoch
 
-	cost      int // what it counts for now
+	cost      int // what its lane pays for now
+	place     int // what it takes of the limit
 	charged   int // what the lane was charged ahead for
+	tokens    int64
 	perWeight float64
 	estimate  float64 // charged ahead to the lane
 	used      float64 // metered, up to since
@@ -120,6 +122,7 @@ func (p *Permit) Raise(cost int) {
 	if cost = clampCost(cost); p.stage == stageActive && !p.begun && cost > p.cost {
 		c.advanceLocked(now)
 		c.repriceLocked(p, cost)
+		c.dispatchLocked() // not the room but the order may have changed
 	}
 }
 
@@ -162,8 +165,8 @@ func (c *Controller) firstByteLocked(p *Permit, now int64) {
 	c.advanceLocked(now)
 	c.sampleLocked(p)
 	p.begun = true
-	if p.cost > c.settings.GenerationCost {
-		c.repriceLocked(p, c.settings.GenerationCost)
+	if cost := c.settings.generationCost(p.tokens); p.cost > cost {
+		c.repriceLocked(p, cost)
 		c.dispatchLocked()
 	}
 }

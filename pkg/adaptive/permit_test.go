@@ -72,7 +72,7 @@ func TestRaiseAndFirstByteChangeTheCost(t *testing.T) {
 	r.numbers("grown", map[string]any{"activeCost": 7})
 	b := r.ask("t", 5, Waiting)
 	a.Raise(5000)
-	r.numbers("grown above the limit", map[string]any{"activeCost": 1000})
+	r.numbers("grown above the limit", map[string]any{"activeCost": 10})
 	a.FirstToken()
 	r.numbers("streaming", map[string]any{"activeCost": 6, "activeCount": 2})
 	a.Raise(9)

@@ -13,7 +13,7 @@ func TestQueueAndRelease(t *testing.T) {
 	r := newRig(t, limited(20, 4, 40))
 	a := r.ask("t", 12, Admitted)
 	b := r.ask("t", 12, Waiting)
-	r.refused("above the limit", r.ask("t", 25, Refused), Oversized)
+	r.refused("above the highest limit", r.ask("t", 101, Refused), Oversized)
 	r.admitted("before the release", b, false)
 	done(a)
 	r.admitted("after the release", b, true)
@@ -29,7 +29,7 @@ func TestQueueBounds(t *testing.T) {
 	r.numbers("two wait", map[string]any{"queuedCount": 2, "queuedCost": 10})
 	r.refused("the third", r.ask("t", 5, Refused), QueueFull)
 	b.Cancel()
-	r.refused("one of 11 beside 5 of 15", r.ask("t", 10+1, Refused), Oversized)
+	r.refused("one of 11 beside 5 of 15", r.ask("t", 10+1, Refused), QueueFull)
 	d := r.ask("u", 10, Waiting)
 	done(a, b, c, d)
 	r.empty()
@@ -176,41 +176,60 @@ func TestWhenTheReservedHeadLeavesTheNextGoAtOnce(t *testing.T) {
 	})
 }
 
-func TestAboveTheLimitOnlyAlone(t *testing.T) {
+// Cost 60 at a limit of 20 takes 5 of it at a share of a quarter, and its lane pays 60.
+func TestARequestTakesAtMostItsShareOfTheLimit(t *testing.T) {
 	t.Parallel()
-	s := limited(10, 4, 400)
+	s := limited(20, 4, 400)
+	s.MaxShare = 0.25
 	r := newRig(t, s)
-	r.refused("above the highest limit, alone", r.ask("t", 101, Refused), Oversized)
-	large := r.ask("t", 60, Admitted)
-	r.refused("another beside it", r.ask("t", 60, Refused), Oversized)
-	r.ask("t", 5, Waiting).Cancel()
-	done(large)
-	small := r.ask("t", 1, Admitted)
-	r.refused("beside a small one", r.ask("t", 60, Refused), Oversized)
-	done(small)
-	r.c.Observe(High)
-	r.refused("under pressure", r.ask("t", 60, Refused), Oversized)
-	r.c.Observe(Normal)
-	done(r.ask("t", 60, Admitted))
+	small := r.ask("s", 10, Admitted)
+	r.numbers("a small one", map[string]any{"activeCost": 5})
+	large := []*Permit{r.ask("t", 60, Admitted), r.ask("t", 100, Admitted), r.ask("t", 60, Admitted)}
+	r.numbers("and three large ones", map[string]any{"activeCost": 20, "activeCount": 4})
+	if got := large[0].lane.rate; got != 220 {
+		t.Errorf("the lane pays %v, want 220", got)
+	}
+	w := r.ask("s", 1, Waiting)
+	r.refused("above the highest limit", r.ask("t", 101, Refused), Oversized)
+	large[0].FirstToken()
+	r.numbers("one streams", map[string]any{"activeCost": 17})
+	large[1].Raise(90)
+	r.numbers("another grew", map[string]any{"activeCost": 17})
+	done(small, w)
+	done(large...)
 	r.empty()
 }
 
-func TestAWaiterWhomTheLimitSankBelowGoesAloneInTheEnd(t *testing.T) {
+// However low the limit, under pressure too, nobody is locked out: the least place is 1.
+func TestALowLimitLocksNobodyOut(t *testing.T) {
+	t.Parallel()
+	s := limited(2, 4, 400)
+	s.MaxShare = 0.25
+	r := newRig(t, s)
+	r.c.Observe(High)
+	a, b := r.ask("t", 100, Admitted), r.ask("u", 60, Admitted)
+	w := r.ask("u", 60, Waiting)
+	done(a)
+	r.admitted("the one that waited", w, true)
+	done(b, w)
+	r.empty()
+}
+
+// A place is given at the grant: what was queued when the limit was higher takes its share of the lower one.
+func TestAWaiterTakesItsShareOfALoweredLimit(t *testing.T) {
 	t.Parallel()
 	s := limited(20, 4, 40)
-	s.MinLimit = 5
+	s.MinLimit, s.MaxShare = 5, 0.5
 	r := newRig(t, s)
-	a := r.ask("a", 20, Admitted)
-	b := r.ask("b", 18, Waiting)
+	a, b := r.ask("a", 18, Admitted), r.ask("a", 18, Admitted)
+	w := r.ask("b", 18, Waiting)
 	r.c.Observe(Critical)
-	r.numbers("critical", map[string]any{"currentLimit": 10})
+	r.numbers("critical", map[string]any{"currentLimit": 10, "activeCost": 20})
 	done(a)
-	r.admitted("under pressure", b, false)
-	small := r.ask("c", 4, Admitted)
-	r.c.Observe(Normal)
-	r.admitted("beside another", b, false)
-	done(small)
-	r.admitted("alone", b, true)
+	r.admitted("while the old ones fill the lower limit", w, false)
 	done(b)
+	r.admitted("then", w, true)
+	r.numbers("then", map[string]any{"activeCost": 5})
+	done(w)
 	r.empty()
 }

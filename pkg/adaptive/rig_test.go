@@ -11,6 +11,7 @@ func baseSettings() Settings {
 	s := DefaultSettings()
 	s.Mode = Enforce
 	s.MinLimit, s.InitialLimit, s.MaxLimit = 10, 20, 100
+	s.MaxShare = 1
 	s.MaxQueueCount, s.MaxQueueCost = 4, 40
 	s.MaxWait, s.Window = time.Second, 100*time.Millisecond
 	s.IncreaseStep, s.MaxIncreasePerWindow = 2, 4

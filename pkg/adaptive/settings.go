@@ -19,6 +19,7 @@ type Settings struct {
 	MinLimit                 int           `yaml:"minLimit" env:"ADAPTIVE_ADMISSION_MIN_LIMIT" min:"1" max:"104249991" doc:"The adaptive limit never goes below this cost."`
 	InitialLimit             int           `yaml:"initialLimit" env:"ADAPTIVE_ADMISSION_INITIAL_LIMIT" min:"1" max:"104249991" doc:"Limit at start; clamped to minLimit and maxLimit."`
 	MaxLimit                 int           `yaml:"maxLimit" env:"ADAPTIVE_ADMISSION_MAX_LIMIT" min:"1" max:"104249991" doc:"The adaptive limit never goes above this cost."`
+	MaxShare                 float64       `yaml:"maxShare" doc:"Most of the limit that one request takes, in (0,1]; its tenant pays its full cost all the same."`
 	MaxQueueCount            int           `yaml:"maxQueueCount" env:"ADAPTIVE_ADMISSION_MAX_QUEUE_COUNT" min:"1" max:"104249991" doc:"Waiters per queue (per lane with virtual lanes)."`
 	MaxQueueCost             int           `yaml:"maxQueueCost" env:"ADAPTIVE_ADMISSION_MAX_QUEUE_COST" min:"1" max:"104249991" doc:"Waiting cost per queue (per lane with virtual lanes)."`
 	MaxWait                  time.Duration `yaml:"maxWait" env:"ADAPTIVE_ADMISSION_MAX_WAIT_MS,ms" min:"1ms" max:"24h" doc:"Longest wait for capacity."`
@@ -34,6 +35,7 @@ type Settings struct {
 	LatencyGradientThreshold float64       `yaml:"latencyGradientThreshold" doc:"Relative rise of short over long latency that counts as overload; in (0,1]."`
 	VirtualLanes             bool          `yaml:"virtualLanes" env:"OMNIROUTE_CHAT_VIRTUAL_LANES" doc:"A queue per tenant, shared fairly by settled work."`
 	GenerationCost           int           `yaml:"generationCost" min:"0" max:"1000" doc:"Cost a request keeps from its first response byte to its end."`
+	ContextQuantum           int           `yaml:"contextQuantum" min:"0" max:"104249991" doc:"Tokens of the prompt for which a request keeps one unit of cost more while its response is generated: its context takes memory and bandwidth of the upstream until the end. 0: none."`
 	FirstToken               FirstToken    `yaml:"firstToken" enum:"auto,witness,headers,body" doc:"Where the first token of a response is seen: witness is a second filter for the first byte of the response body, body has Envoy send all of the body, headers takes the response headers for it. auto is witness in enforce, headers otherwise. The Envoy configuration must match."`
 	FirstTokenSample         int           `yaml:"firstTokenSample" min:"1" max:"10000" doc:"The witness is called for one response in this many."`
 }
@@ -63,10 +65,10 @@ func (s Settings) Witnessed() bool {
 // DefaultSettings are the documented defaults.
 func DefaultSettings() Settings {
 	return Settings{
-		Mode: Shadow, MinLimit: 8, InitialLimit: 64, MaxLimit: 1000, MaxQueueCount: 128, MaxQueueCost: 2000,
+		Mode: Shadow, MinLimit: 8, InitialLimit: 64, MaxLimit: 1000, MaxShare: 0.25, MaxQueueCount: 128, MaxQueueCost: 2000,
 		MaxWait: 5 * time.Second, Window: time.Second, DecreaseFactor: 0.8, CriticalDecreaseFactor: 0.5,
 		IncreaseStep: 1, MaxIncreasePerWindow: 1, ShortAlpha: 0.5, LongAlpha: 0.1,
-		UtilizationHigh: 0.7, UtilizationLow: 0.3, LatencyGradientThreshold: 0.25, GenerationCost: 1,
+		UtilizationHigh: 0.7, UtilizationLow: 0.3, LatencyGradientThreshold: 0.25, GenerationCost: 1, ContextQuantum: 4096,
 		FirstToken: FirstTokenAuto, FirstTokenSample: 1,
 	}
 }

@@ -11,7 +11,7 @@ func TestTotalsAreTheSnapshotWithoutItsTenants(t *testing.T) {
 	// given a cluster with one exchange in flight and two lanes with waiters
 	s := DefaultSettings()
 	s.Mode, s.VirtualLanes = Enforce, true
-	s.MinLimit, s.InitialLimit, s.MaxLimit, s.MaxWait = 8, 8, 8, time.Hour
+	s.MinLimit, s.InitialLimit, s.MaxLimit, s.MaxShare, s.MaxWait = 8, 8, 8, 1, time.Hour
 	r := NewRegistry(func(string) Settings { return s }, 0)
 	t.Cleanup(r.Shutdown)
 	permits := make([]Permit, 4)

@@ -36,6 +36,7 @@ func (s Settings) Validate() error {
 	quantity("initialLimit", s.InitialLimit)
 	quantity("maxLimit", s.MaxLimit)
 	check(s.MinLimit <= s.MaxLimit, "minLimit", "at most maxLimit", fmt.Sprintf("%d > %d", s.MinLimit, s.MaxLimit))
+	halfOpenUnit("maxShare", s.MaxShare)
 	quantity("maxQueueCount", s.MaxQueueCount)
 	quantity("maxQueueCost", s.MaxQueueCost)
 	duration("maxWait", s.MaxWait)
@@ -52,6 +53,7 @@ func (s Settings) Validate() error {
 	check(s.UtilizationLow >= 0 && s.UtilizationLow < s.UtilizationHigh, "utilizationLow", "in [0,utilizationHigh)", s.UtilizationLow)
 	halfOpenUnit("latencyGradientThreshold", s.LatencyGradientThreshold)
 	check(s.GenerationCost >= 0 && s.GenerationCost <= MaxCost, "generationCost", "in 0..1000", s.GenerationCost)
+	check(s.ContextQuantum >= 0 && s.ContextQuantum <= maxQuantity, "contextQuantum", fmt.Sprintf("in 0..%d", maxQuantity), s.ContextQuantum)
 	check(slices.Contains([]FirstToken{FirstTokenAuto, FirstTokenWitness, FirstTokenHeaders, FirstTokenBody}, s.FirstToken),
 		"firstToken", "auto, witness, headers or body", fmt.Sprintf("%q", s.FirstToken))
 	check(s.FirstTokenSample >= 1 && s.FirstTokenSample <= 10_000, "firstTokenSample", "in 1..10000", s.FirstTokenSample)

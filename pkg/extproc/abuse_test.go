@@ -320,7 +320,7 @@ func TestWhatArrivesDuringTheWaitIsPriced(t *testing.T) {
 	}
 	holder.finish()
 	s.wants("RH", "RB")
-	want := adaptive.Cost(adaptive.Features{Bytes: 512<<10 + 1})
+	want := min(adaptive.Cost(adaptive.Features{Bytes: 512<<10 + 1}), 8) // all of the limit
 	if !eventually(func() bool { return r.lanes.Snapshot()["chat"].ActiveCost == want }) {
 		t.Errorf("512 KiB run at a cost of %d, want %d", r.lanes.Snapshot()["chat"].ActiveCost, want)
 	}

@@ -68,6 +68,14 @@ func (b *body) cost() int {
 	return adaptive.Cost(priced)
 }
 
+// tokens of the prompt, as far as is known.
+func (b *body) tokens() int64 {
+	if f := b.scanner.Features(); f.Complete {
+		return f.Tokens
+	}
+	return adaptive.TokensOf(b.bytes())
+}
+
 // structureHeavy reports whether the body is heavy by what it contains, whatever its bytes.
 func (b *body) structureHeavy(s budget.StructureSettings) bool {
 	f := b.scanner.Features()

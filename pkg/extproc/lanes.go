@@ -56,7 +56,7 @@ func (x *exchange) requestLane() *Verdict {
 	p.begun = !x.leaseGoverns() && x.need() == 0
 	p.unsampled = x.facts.upgrade
 	request := adaptive.Request{
-		Lane: x.laneName(), Weight: x.facts.tenant.weight, Cost: p.cost,
+		Lane: x.laneName(), Weight: x.facts.tenant.weight, Cost: p.cost, Class: x.class(answer{}), Tokens: x.body.tokens(),
 		MaxWait: cmp.Or(x.waitLeft(), noWait), Forward: p.begun,
 	}
 	if x.facts.parent != nil {
@@ -98,7 +98,8 @@ func (x *exchange) wouldLackLane() *Verdict {
 	if x.settings.Lanes.Mode != adaptive.Enforce {
 		return nil
 	}
-	if lanes := x.server.lanes.Controller(x.facts.cluster).Totals(); lanes.ActiveCost+x.body.cost() > lanes.CurrentLimit {
+	lanes := x.server.lanes.Controller(x.facts.cluster).Totals()
+	if lanes.ActiveCost+x.settings.Lanes.Place(x.body.cost(), lanes.CurrentLimit) > lanes.CurrentLimit {
 		return newVerdict(admissionQueueFull, 0) // it would wait at the least
 	}
 	return nil

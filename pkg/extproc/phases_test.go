@@ -206,7 +206,7 @@ func enforce(limit int) func(*config.Config) {
 		any := c.Clusters[config.AnyCluster]
 		any.Lanes.Mode = adaptive.Enforce
 		any.Lanes.MinLimit, any.Lanes.InitialLimit, any.Lanes.MaxLimit = limit, limit, max(limit, 100)
-		any.Lanes.MaxIncreasePerWindow = 1
+		any.Lanes.MaxIncreasePerWindow, any.Lanes.MaxShare = 1, 1
 		any.Lanes.Window = time.Hour
 		c.Clusters[config.AnyCluster] = any
 	}

@@ -88,7 +88,7 @@ var table = [reasonCount]Row{
 	uploadTimeout:        {"upload_timeout", "an incomplete upload sent nothing, or less than its least rate, for bytes.uploadTimeout", 408, grpcDeadlineExceeded, typeInvalid, "upload_timeout", "The request body did not arrive in time.", 0},
 	admissionQueueFull:   {"admission_queue_full", "the tenant's lane, or the cluster's queue, is full", 503, grpcUnavailable, typeServer, "admission_queue_full", atCapacity, time.Second},
 	admissionDeadline:    {"admission_deadline", "no capacity came free within the wait", 503, grpcUnavailable, typeServer, "admission_deadline", atCapacity, time.Second},
-	admissionOversized:   {"admission_oversized", "the request costs more than the limit and cannot run alone", 503, grpcUnavailable, typeServer, "admission_oversized", "The request is too expensive for the upstream's present capacity.", 0},
+	admissionOversized:   {"admission_oversized", "the request costs more than lanes.maxLimit", 503, grpcUnavailable, typeServer, "admission_oversized", "The request costs more than the highest limit of its upstream.", 0},
 	admissionShutdown:    {"admission_shutdown", "the sidecar is shutting down", 503, grpcUnavailable, typeServer, "admission_shutdown", "The service is shutting down.", 0},
 	fanoutSkipped:        {"fanout_skipped", "a child request found no free capacity in its tenant's lane", 503, grpcUnavailable, typeServer, "fanout_skipped", "No free capacity for this branch of the fan-out.", 0},
 }

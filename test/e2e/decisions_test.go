@@ -140,9 +140,9 @@ const outcomes = `
 decision: {uploadIdle: 150ms, maxWait: 8s}
 clusters:
   free: {lanes: {mode: enforce, minLimit: 1000, initialLimit: 1000, maxLimit: 1000}}
-  full: {lanes: {mode: enforce, minLimit: 9, initialLimit: 9, maxLimit: 9, maxWait: 1ms}}
-  freed: {lanes: {mode: enforce, minLimit: 9, initialLimit: 9, maxLimit: 9, maxWait: 7s}}
-  expires: {lanes: {mode: enforce, minLimit: 9, initialLimit: 9, maxLimit: 9, maxWait: 600ms}}
+  full: {lanes: {mode: enforce, minLimit: 9, initialLimit: 9, maxLimit: 9, maxShare: 1, maxWait: 1ms}}
+  freed: {lanes: {mode: enforce, minLimit: 9, initialLimit: 9, maxLimit: 9, maxShare: 1, maxWait: 7s}}
+  expires: {lanes: {mode: enforce, minLimit: 9, initialLimit: 9, maxLimit: 9, maxShare: 1, maxWait: 600ms}}
 `
 
 // crossing is one Envoy with everything that is sent through it.

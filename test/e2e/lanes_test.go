@@ -21,7 +21,7 @@ func fixedLimit(cluster string, limit int) string {
 	return fmt.Sprintf(`
 clusters:
   %s:
-    lanes: {mode: enforce, virtualLanes: true, minLimit: %d, initialLimit: %d, maxLimit: %d, window: 1h, maxWait: 30s}
+    lanes: {mode: enforce, virtualLanes: true, minLimit: %d, initialLimit: %d, maxLimit: %d, maxShare: 1, window: 1h, maxWait: 30s}
 decision: {maxWait: 30s}
 `, cluster, limit, limit, max(limit, 100))
 }
@@ -277,7 +277,7 @@ func postProbe(t *testing.T, c *http.Client, s *stack.Stack, token string, targe
 const issuing = `
 clusters:
   "*": {fanout: {issueParent: true}}
-  targets: {lanes: {mode: enforce, virtualLanes: true, minLimit: 12, initialLimit: 12, maxLimit: 100, window: 1h}}
+  targets: {lanes: {mode: enforce, virtualLanes: true, minLimit: 12, initialLimit: 12, maxLimit: 100, maxShare: 1, window: 1h}}
 `
 
 // TestInternalHeadersFromClients: what a client sends in the sidecar's own headers reaches no upstream and changes

@@ -115,5 +115,5 @@ func (l accessLog) line(t *testing.T, path string) (line string) {
 // oneAtATime are settings for a cluster whose lane admits one request without a body, which costs 4, and lets the others
 // wait that long.
 func oneAtATime(cluster, wait string) string {
-	return fmt.Sprintf("clusters: {%s: {lanes: {mode: enforce, minLimit: 4, initialLimit: 4, maxLimit: 4, maxWait: %s}}}", cluster, wait)
+	return fmt.Sprintf("clusters: {%s: {lanes: {mode: enforce, minLimit: 4, initialLimit: 4, maxLimit: 4, maxShare: 1, maxWait: %s}}}", cluster, wait)
 }
