@@ -184,11 +184,19 @@ func drawClusters(b *bytes.Buffer, clusters map[string]adaptive.Snapshot) {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
 		s := clusters[name]
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.0f %%\t%d\t%d\t%d\t%d\t%s", oneLine(name), s.Mode, s.CurrentLimit, s.ActiveCost, s.ActiveCount,
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.0f %%\t%d\t%d\t%d\t%d\t%s\t%s", oneLine(name), s.Mode, s.CurrentLimit, s.ActiveCost, s.ActiveCount,
 			s.Utilization*100, s.QueuedCost+s.LaneQueuedCost+s.VirtualQueuedCost, s.QueuedCount+s.LaneQueuedCount+s.VirtualQueuedCount,
-			s.LaneCount, s.RejectedCount, s.LastReason))
+			s.LaneCount, s.RejectedCount, s.LastReason, signalOf(s)))
 	}
-	table(b, "CLUSTER\tMODE\tLIMIT\tACTIVE COST\tACTIVE\tUTILISATION\tQUEUED COST\tQUEUED\tLANES\tREFUSED\tLAST STEP", rows, topClusters)
+	table(b, "CLUSTER\tMODE\tLIMIT\tACTIVE COST\tACTIVE\tUTILISATION\tQUEUED COST\tQUEUED\tLANES\tREFUSED\tLAST STEP\tFIRST TOKEN IN", rows, topClusters)
+}
+
+// signalOf is where first tokens are seen, and whether that says anything.
+func signalOf(s adaptive.Snapshot) string {
+	if s.HeadersAtOnce {
+		return string(s.Signal) + " (at once)"
+	}
+	return string(s.Signal)
 }
 
 func drawLanes(b *bytes.Buffer, clusters map[string]adaptive.Snapshot) {

@@ -28,7 +28,7 @@ func someHealth() admin.Health {
 		},
 		AdaptiveAdmission: map[string]adaptive.Snapshot{
 			"chat": {Mode: adaptive.Enforce, CurrentLimit: 64, ActiveCost: 60, ActiveCount: 6, Utilization: .94, LaneQueuedCost: 31, LaneQueuedCount: 3,
-				LaneCount: 5, RejectedCount: 4, LastReason: "steady", LaneTenants: []adaptive.LaneTenant{{ID: "lane_0123456789abcdef", QueuedCount: 3, QueuedCost: 31}}},
+				LaneCount: 5, RejectedCount: 4, LastReason: "steady", Signal: adaptive.FromHeaders, HeadersAtOnce: true, LaneTenants: []adaptive.LaneTenant{{ID: "lane_0123456789abcdef", QueuedCount: 3, QueuedCost: 31}}},
 			"evil\x1b[2J": {Mode: adaptive.Off},
 		},
 		Leases: &admin.Leases{Store: "embedded", Pools: map[string]admin.Pool{
@@ -66,7 +66,7 @@ func TestTopOnceIsForScripts(t *testing.T) {
 		"[##########..............................]  25 %  32.0 MiB of 128.0 MiB (cgroup, ceiling 4.0 GiB)",
 		"3 heavy, 2 waiting for 1.5 MiB, 9 refused for bytes so far",
 		"high: memory_ratio is 0.871, threshold 0.85",
-		"chat      enforce  64     60           6       94 %         31           3       5      4        steady",
+		"chat      enforce  64     60           6       94 %         31           3       5      4        steady     headers (at once)",
 		"chat                lane_0123456789abcdef  3        31",
 		"accounts               ok      closed   4            2       1",
 		"03:04:05    chat     queue_timeout  _default  5.0 MiB  2000 ms  0af7651916cd43dd8448eb211c80319c",

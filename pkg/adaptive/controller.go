@@ -48,6 +48,8 @@ type Controller struct {
 	counts counts
 	signal Signal
 
+	headersAtOnce bool // with the signal headers: they say nothing
+
 	troubled bool // some lane has been refused, or failed, lately
 }
 

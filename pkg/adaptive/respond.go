@@ -39,6 +39,7 @@ type Response struct {
 	Answer     Answer
 	RetryAfter time.Duration // as the upstream asks for; 0 is not stated
 	Signal     Signal        // of the cluster; with FromHeaders the call itself is the first token
+	AtOnce     bool          // the cluster's headers come at once lately, whatever the cost and the load: they say nothing about either
 	Unsampled  bool          // the cluster has a better signal, but no FirstToken call follows for this response
 }
 
@@ -52,7 +53,7 @@ func (p *Permit) Respond(r Response) {
 	now := c.clock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.signal = r.Signal
+	c.signal, c.headersAtOnce = r.Signal, r.AtOnce
 	p.answer = r.Answer
 	fromHeaders := r.Signal == FromHeaders && r.Answer == AnswerAccepted
 	if r.Class == Whole || (!fromHeaders && (r.Unsampled || r.Answer != AnswerAccepted)) {

@@ -46,6 +46,9 @@ type Snapshot struct {
 	StepCounts  map[StepReason]int64 `json:"stepCounts"`
 	// Signal is where the first token of the latest response was looked for; empty before the first.
 	Signal Signal `json:"signal"`
+	// HeadersAtOnce says that the signal is the headers, and that these have come at once lately whatever the cost and the
+	// load: latency says nothing then.
+	HeadersAtOnce bool `json:"headersAtOnce"`
 
 	VirtualFanoutProbed  int64 `json:"virtualFanoutProbed"`
 	VirtualFanoutSkipped int64 `json:"virtualFanoutSkipped"`
@@ -99,7 +102,7 @@ func (c *Controller) totalsLocked(now int64) Snapshot {
 		AdmittedCount: c.counts.admitted, RejectedCount: c.counts.rejected,
 		WouldAdmitCount: c.counts.wouldAdmit, WouldQueueCount: c.counts.wouldQueue, WouldRejectCount: c.counts.wouldReject,
 		ShortLatencyEWMA: c.state.short / 1e6, LongLatencyEWMA: c.state.long / 1e6,
-		Utilization: c.window.utilization, Pressure: c.window.severity.String(), LastReason: c.window.lastReason, Signal: c.signal,
+		Utilization: c.window.utilization, Pressure: c.window.severity.String(), LastReason: c.window.lastReason, Signal: c.signal, HeadersAtOnce: c.headersAtOnce,
 		StepCounts:          make(map[StepReason]int64, len(c.counts.steps)),
 		VirtualFanoutProbed: c.counts.probed, VirtualFanoutSkipped: c.counts.skipped, Shutdown: c.shutdown,
 	}

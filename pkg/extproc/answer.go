@@ -97,10 +97,17 @@ func (x *exchange) respondLane(a answer) {
 	}
 	signal := x.signal()
 	p.body = signal == adaptive.FromBody
-	p.adaptive.Respond(adaptive.Response{
+	r := adaptive.Response{
 		Class: x.class(a), Answer: a.said(), RetryAfter: a.retryAfter,
 		Signal: signal, Unsampled: signal == adaptive.FromWitness && p.witness == "",
-	})
+	}
+	if signal == adaptive.FromHeaders {
+		r.AtOnce = p.sightings.headers.atOnce.Load()
+		if r.Class == adaptive.Stream && x.decided && !x.facts.upgrade {
+			p.headers.took, p.headers.cost = max(1, x.sinceForwarded()), p.cost
+		}
+	}
+	p.adaptive.Respond(r)
 }
 
 // class tells a response that streams from one that comes whole: by what the request asks for, or by the media type.

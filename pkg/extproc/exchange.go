@@ -125,8 +125,7 @@ func (x *exchange) admit() result {
 	x.decided = true
 	x.timing.resetPace(time.Now()) // the upload is not responsible for what the decision took
 	x.body.scans = x.body.scans && x.scanMatters()
-	x.permit.forwarded()
-	x.expectWitness()
+	x.forwardLane()
 	if err := x.flush(); err != nil {
 		return endedBy(err)
 	}
@@ -180,8 +179,7 @@ func (x *exchange) refuse(v *Verdict) error {
 func (x *exchange) release() {
 	x.lease.release()
 	x.reservation.close()
-	x.endWitness()
-	x.permit.release(x.outcome)
+	x.releaseLane()
 	x.tracing.released()
 }
 

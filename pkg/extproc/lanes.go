@@ -21,10 +21,11 @@ type permit struct {
 	held      bool // admitted, and to be given back with release
 	begun     bool // forwarding began with the admission
 
-	witness   string     // under which the witness finds this permit; "" while it is not looked for
-	sightings *sightings // of the cluster, where it wants witnesses
-	body      bool       // the first message of the response body is the first token
-	unsampled bool       // how long a stream of frames lasts is not latency
+	witness   string       // under which the witness finds this permit; "" while it is not looked for
+	sightings *sightings   // of the cluster, while held
+	headers   headerSample // of a stream whose first token the headers are taken for
+	body      bool         // the first message of the response body is the first token
+	unsampled bool         // how long a stream of frames lasts is not latency
 	cost      int
 	priced    int64 // bytes that the cost is for
 }
@@ -85,6 +86,8 @@ func (x *exchange) endLaneWait() *Verdict {
 		return newVerdict(laneReason(reason), 0)
 	}
 	p.held = true
+	p.sightings = x.server.witnesses.of(x.facts.cluster)
+	p.headers.beside = int(p.sightings.headers.running.Add(1))
 	if p.unsampled {
 		p.adaptive.NoSample()
 	}
@@ -115,11 +118,47 @@ func (x *exchange) laneName() string {
 
 func (p *permit) waited() time.Duration { return p.adaptive.Waited() }
 
-// forwarded starts the latency sample.
-func (p *permit) forwarded() {
-	if p.held && !p.begun {
+// forwardLane starts the latency sample and arranges for the first token to be seen.
+func (x *exchange) forwardLane() {
+	p := &x.permit
+	if !p.held {
+		return
+	}
+	if !p.begun {
 		p.adaptive.Forwarded()
 	}
+	x.expectWitness()
+}
+
+// releaseLane gives the place back, and ends what looked for the first token.
+func (x *exchange) releaseLane() {
+	p := &x.permit
+	if s := p.sightings; s != nil {
+		x.endWitness()
+		x.endHeaders()
+		s.headers.running.Add(-1)
+		p.sightings = nil
+	}
+	p.release(x.outcome)
+}
+
+// endHeaders looks at how long the headers of a stream took.
+func (x *exchange) endHeaders() {
+	p := &x.permit
+	if p.headers.took == 0 || x.outcome != adaptive.OK || !p.sightings.headers.add(p.headers, x.sinceForwarded()) {
+		return
+	}
+	if p.sightings.headers.atOnce.Load() {
+		x.server.log.Warn("response headers come at once: the limit sees neither the first token nor load; have Envoy call the witness, or send the response body",
+			"cluster", x.facts.cluster, "firstToken", x.settings.Lanes.FirstToken)
+		return
+	}
+	x.server.log.Info("response headers do not come at once any more", "cluster", x.facts.cluster)
+}
+
+// sinceForwarded is how long ago the upstream got the request.
+func (x *exchange) sinceForwarded() time.Duration {
+	return time.Since(x.timing.began) - x.timing.admitted
 }
 
 // raiseStep is how many bytes of growth are worth a new price.

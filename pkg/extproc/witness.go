@@ -60,6 +60,7 @@ type witnessed struct {
 
 // sightings are a route cluster's witnesses, seen and missed.
 type sightings struct {
+	headers   headerTiming
 	responses atomic.Uint64 // counts to the next sample
 	working   atomic.Bool
 	misses    atomic.Int32  // in a row
@@ -118,10 +119,9 @@ func (w *witnesses) take(id string) (witnessed, bool) {
 // expectWitness names the exchange for its witness, where the cluster wants one and the sample falls on this one.
 func (x *exchange) expectWitness() {
 	lanes := &x.settings.Lanes
-	if !x.permit.held || x.moot || x.facts.upgrade || x.plan.showsResponse() || !lanes.Witnessed() {
+	if x.moot || x.facts.upgrade || x.plan.showsResponse() || !lanes.Witnessed() {
 		return
 	}
-	x.permit.sightings = x.server.witnesses.of(x.facts.cluster)
 	if n := x.permit.sightings.responses.Add(1); (n-1)%uint64(lanes.FirstTokenSample) == 0 { //nolint:gosec // positive
 		x.permit.witness = x.server.witnesses.expect(&x.permit.adaptive, x.permit.sightings)
 	}
@@ -147,14 +147,11 @@ func (x *exchange) signal() adaptive.Signal {
 	switch {
 	case x.plan.showsResponse():
 		at = 3
-	case s != nil && s.working.Load():
+	case s.working.Load() && x.settings.Lanes.Witnessed():
 		at = 2
 	}
-	if s == nil {
-		s = x.server.witnesses.of(x.facts.cluster)
-	}
 	if before := s.signal.Swap(at); before != at {
-		x.server.log.Info("first tokens are seen elsewhere", "cluster", x.facts.cluster, "signal", signals[at], "before", signals[before])
+		x.server.log.Info("where first tokens are seen has changed", "cluster", x.facts.cluster, "signal", signals[at], "before", signals[before])
 	}
 	return signals[at]
 }

@@ -20,6 +20,7 @@ const (
 	labelOutcome attribute.Key = "outcome"
 	labelPool    attribute.Key = "pool"
 	labelResult  attribute.Key = "result"
+	labelSignal  attribute.Key = "signal"
 )
 
 // Sources are what gauges are read from when somebody scrapes. Those that are nil are left out. They must be safe to
@@ -53,7 +54,7 @@ func (m *Metrics) collect(_ context.Context, o metric.Observer) error {
 	}
 	if s.Signals != nil {
 		for signal, value := range s.Signals() {
-			o.ObserveFloat64(m.budget.signal, value, metric.WithAttributes(attribute.String("signal", signal)))
+			o.ObserveFloat64(m.budget.signal, value, metric.WithAttributes(labelSignal.String(signal)))
 		}
 	}
 	if s.Lanes != nil {
@@ -118,6 +119,12 @@ func (m *Metrics) collectLanes(o metric.Observer, cluster string, s adaptive.Sna
 	o.ObserveInt64(m.lane.queued, int64(s.QueuedCount+s.LaneQueuedCount+s.VirtualQueuedCount), labels...)
 	o.ObserveInt64(m.lane.lanes, int64(s.LaneCount), labels...)
 	o.ObserveFloat64(m.lane.utilization, s.Utilization, labels...)
+	if s.Signal != "" {
+		for _, signal := range []adaptive.Signal{adaptive.FromHeaders, adaptive.FromWitness, adaptive.FromBody} {
+			o.ObserveInt64(m.lane.signal, oneIf(signal == s.Signal), m.signals.get(values{cluster, string(signal)}).observe...)
+		}
+		o.ObserveInt64(m.lane.headersAtOnce, oneIf(s.HeadersAtOnce), labels...)
+	}
 	for reason, n := range s.StepCounts {
 		o.ObserveInt64(m.lane.steps, n, m.steps.get(values{cluster, string(reason)}).observe...)
 	}

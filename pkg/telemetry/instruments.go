@@ -33,6 +33,7 @@ type budgetInstruments struct {
 type laneInstruments struct {
 	limit, activeCost, active, queuedCost, queued, lanes metric.Int64ObservableGauge
 	utilization                                          metric.Float64ObservableGauge
+	signal, headersAtOnce                                metric.Int64ObservableGauge
 	steps, shadow, probes                                metric.Int64ObservableCounter
 }
 
@@ -76,16 +77,18 @@ func declare(meter metric.Meter) (*instruments, []metric.Observable, error) {
 			signal:       d.value("headgate.pressure.signal", "", "The pressure signals as last sampled: memory ratios 0 to 1, stalls in percent, OOM counters since the cgroup exists."),
 		},
 		lane: laneInstruments{
-			limit:       d.gauge("headgate.lane.limit", "{cost}", "The adaptive limit, in cost units, by route cluster."),
-			activeCost:  d.gauge("headgate.lane.active.cost", "{cost}", "Cost of what the lanes admitted and is in flight, by route cluster."),
-			active:      d.gauge("headgate.lane.active.exchanges", "{exchange}", "Exchanges that the lanes admitted and are in flight, by route cluster."),
-			queuedCost:  d.gauge("headgate.lane.queued.cost", "{cost}", "Cost of what waits in lanes, by route cluster; in shadow mode, of what would wait."),
-			queued:      d.gauge("headgate.lane.queued.exchanges", "{exchange}", "Exchanges that wait in lanes, by route cluster; in shadow mode, those that would wait."),
-			lanes:       d.gauge("headgate.lane.lanes", "{lane}", "Lanes that exist, by route cluster."),
-			utilization: d.value("headgate.lane.utilization", "1", "Share of the limit that was used in the last window, 0 to 1, by route cluster."),
-			steps:       d.counter("headgate.lane.limit.steps", "{step}", "Windows closed, by route cluster and what the adaptation did."),
-			shadow:      d.counter("headgate.lane.shadow.decisions", "{decision}", "What shadow mode would have decided, by route cluster and outcome."),
-			probes:      d.counter("headgate.lane.probes", "{target}", "Targets of fan-out probes, by route cluster and answer."),
+			limit:         d.gauge("headgate.lane.limit", "{cost}", "The adaptive limit, in cost units, by route cluster."),
+			activeCost:    d.gauge("headgate.lane.active.cost", "{cost}", "Cost of what the lanes admitted and is in flight, by route cluster."),
+			active:        d.gauge("headgate.lane.active.exchanges", "{exchange}", "Exchanges that the lanes admitted and are in flight, by route cluster."),
+			queuedCost:    d.gauge("headgate.lane.queued.cost", "{cost}", "Cost of what waits in lanes, by route cluster; in shadow mode, of what would wait."),
+			queued:        d.gauge("headgate.lane.queued.exchanges", "{exchange}", "Exchanges that wait in lanes, by route cluster; in shadow mode, those that would wait."),
+			lanes:         d.gauge("headgate.lane.lanes", "{lane}", "Lanes that exist, by route cluster."),
+			utilization:   d.value("headgate.lane.utilization", "1", "Share of the limit that was used in the last window, 0 to 1, by route cluster."),
+			signal:        d.gauge("headgate.lane.signal", "", "1 for where first tokens of the route cluster's responses are seen (headers, witness or body), 0 for the others."),
+			headersAtOnce: d.gauge("headgate.lane.headers_at_once", "", "1 when first tokens are looked for in response headers and these come at once whatever the cost and the load, so that latency says nothing; by route cluster."),
+			steps:         d.counter("headgate.lane.limit.steps", "{step}", "Windows closed, by route cluster and what the adaptation did."),
+			shadow:        d.counter("headgate.lane.shadow.decisions", "{decision}", "What shadow mode would have decided, by route cluster and outcome."),
+			probes:        d.counter("headgate.lane.probes", "{target}", "Targets of fan-out probes, by route cluster and answer."),
 		},
 		lease: leaseInstruments{
 			answers:     d.counter("headgate.lease.answers", "{answer}", "Lease actions and checks, by pool, action and outcome."),

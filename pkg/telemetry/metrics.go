@@ -24,11 +24,11 @@ type Metrics struct {
 	version string
 	sources atomic.Pointer[Sources]
 
-	decisions, wouldReject *cells // by cluster and reason
-	clusters               *cells // by cluster; count is decisions taken because the upload paused
-	steps, outcomes        *cells // by cluster and reason or outcome: labels of what snapshots count
-	refusals               ring
-	leases                 leaseCounts
+	decisions, wouldReject   *cells // by cluster and reason
+	clusters                 *cells // by cluster; count is decisions taken because the upload paused
+	steps, outcomes, signals *cells // by cluster and reason, outcome or signal: labels of what snapshots count
+	refusals                 ring
+	leases                   leaseCounts
 }
 
 // MetricsOptions say where metrics go besides Prometheus.
@@ -42,7 +42,7 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), version: o.Version,
 		decisions: newCells(labelCluster, labelReason), wouldReject: newCells(labelCluster, labelReason),
-		clusters: newCells(labelCluster), steps: newCells(labelCluster, labelReason), outcomes: newCells(labelCluster, labelOutcome),
+		clusters: newCells(labelCluster), steps: newCells(labelCluster, labelReason), outcomes: newCells(labelCluster, labelOutcome), signals: newCells(labelCluster, labelSignal),
 		leases: newLeaseCounts(),
 	}
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(m.registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())

@@ -72,6 +72,7 @@ func everything(t testing.TB) *Metrics {
 				Mode: adaptive.Shadow, CurrentLimit: 64, ActiveCost: 8, ActiveCount: 2, VirtualQueuedCost: 9, VirtualQueuedCount: 3, LaneCount: 5,
 				Utilization: .25, WouldAdmitCount: 11, WouldQueueCount: 12, WouldRejectCount: 13,
 				StepCounts: map[adaptive.StepReason]int64{"steady": 14}, VirtualFanoutProbed: 10, VirtualFanoutSkipped: 4,
+				Signal: adaptive.FromHeaders, HeadersAtOnce: true,
 			}}
 		},
 		Streams: func() int64 { return 17 },
@@ -115,6 +116,9 @@ func TestAScrapeSaysWhatHappened(t *testing.T) {
 		`headgate_lane_lanes{cluster="chat"} 5`,
 		`headgate_lane_utilization_ratio{cluster="chat"} 0.25`,
 		`headgate_lane_limit_steps_total{cluster="chat",reason="steady"} 14`,
+		`headgate_lane_signal{cluster="chat",signal="headers"} 1`,
+		`headgate_lane_signal{cluster="chat",signal="witness"} 0`,
+		`headgate_lane_headers_at_once{cluster="chat"} 1`,
 		`headgate_lane_shadow_decisions_total{cluster="chat",outcome="queue"} 12`,
 		`headgate_lane_probes_total{cluster="chat",outcome="admit"} 6`,
 		`headgate_lane_probes_total{cluster="chat",outcome="skip"} 4`,

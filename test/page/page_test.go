@@ -99,7 +99,7 @@ func compareClusters(t *testing.T, d dom, document map[string]any) {
 		if heading := text(all(card, tag("h3"))[0]); heading != name {
 			t.Errorf("the card of %q is headed %q", name, heading)
 		}
-		for _, key := range []string{"currentLimit", "activeCost", "activeCount", "utilization", "laneCount", "rejectedCount", "lastReason"} {
+		for _, key := range []string{"currentLimit", "activeCost", "activeCount", "utilization", "laneCount", "rejectedCount", "signal", "lastReason"} {
 			fields := all(card, having("data-field", key))
 			if len(fields) != 1 || attribute(fields[0], "data-value") != said(snapshot, key) {
 				t.Errorf("cluster %q: %d fields %s, want one of %s", name, len(fields), key, said(snapshot, key))

@@ -114,6 +114,7 @@
       term("Queued", field("queuedCount", queuedCount)),
       term("Lanes", field("laneCount", s.laneCount)),
       term("Refused by lanes", field("rejectedCount", s.rejectedCount)),
+      term("First token seen in", field("signal", s.signal, s.signal ? s.signal + (s.headersAtOnce ? ", which come at once: says nothing" : "") : "no response yet")),
       term("Last step", field("lastReason", s.lastReason, s.lastReason || "none"))));
     if (points.length > 1) {
       c.append(

@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/headgate/headgate/internal/stack"
+)
+
+// TestHeadersThatComeAtOnceAreSaid: where the headers are taken for the first token and come at once however many run,
+// health, a metric and the log say so; with the witness in their place nothing is wrong.
+func TestHeadersThatComeAtOnceAreSaid(t *testing.T) {
+	t.Parallel()
+	for firstToken, want := range map[string]struct {
+		signal string
+		atOnce bool
+		metric string
+	}{
+		"headers": {"headers", true, `headgate_lane_headers_at_once{cluster="default"} 1`},
+		"witness": {"witness", false, `headgate_lane_headers_at_once{cluster="default"} 0`},
+	} {
+		t.Run(firstToken, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, stack.Options{Overlay: "clusters: {default: {lanes: {mode: enforce, firstToken: " + firstToken + ", initialLimit: 1000}}}"})
+			for _, together := range []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 20, 20, 20, 20} {
+				var all sync.WaitGroup
+				for range together {
+					all.Go(func() {
+						got, err := send(t.Context(), s, client(t, false), request{path: "/drip?n=2&ms=300"})
+						if err != nil || got.status != 200 {
+							t.Errorf("%d, %v; want 200", got.status, err)
+						}
+					})
+				}
+				all.Wait()
+			}
+			lanes := lanesOf(t, s, "default")
+			if lanes["signal"] != want.signal || lanes["headersAtOnce"] != want.atOnce {
+				t.Errorf("signal %v, headersAtOnce %v; want %s, %v", lanes["signal"], lanes["headersAtOnce"], want.signal, want.atOnce)
+			}
+			metrics, err := s.Sidecar.Get(t.Context(), "/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range []string{want.metric, `headgate_lane_signal{cluster="default",signal="` + want.signal + `"} 1`} {
+				if !strings.Contains(metrics, line) {
+					t.Errorf("no metric %s", line)
+				}
+			}
+			if got := strings.Contains(s.Sidecar.Tail(), "response headers come at once"); got != want.atOnce {
+				t.Errorf("in the log: %v, want %v\n%s", got, want.atOnce, s.Sidecar.Tail())
+			}
+		})
+	}
+}
