@@ -44,6 +44,14 @@ test-page: ## Open the status page in headless Chromium while load runs; on Debi
 	$(GO) vet -tags browser ./test/page
 	$(GO) test -tags browser -timeout 10m ./test/page
 
+.PHONY: test-sdk
+test-sdk: ## Call through Envoy with the official client libraries (Python, Node), which it installs
+	test -x .tools/sdk/bin/python || python3 -m venv .tools/sdk
+	.tools/sdk/bin/pip install -q --disable-pip-version-check -r test/sdk/requirements.txt
+	npm ci --prefix test/sdk/node --no-audit --no-fund --silent
+	$(GO) vet -tags sdk ./test/sdk
+	$(GO) test -tags sdk -count=1 -timeout 10m ./test/sdk
+
 .PHONY: test-manifests
 test-manifests: ## Check the Kubernetes manifests, dashboards and image against the real API types
 	cd test/manifests && $(GO) vet ./... && $(GO) test -timeout 40m ./...

@@ -31,6 +31,7 @@ func TestExamples(t *testing.T) {
 	binary := sidecar(ctx, t)
 	t.Run("commands", func(t *testing.T) { commandLines(ctx, t, binary) })
 	t.Run("leases-clients.md", func(t *testing.T) { session(ctx, t, "leases-clients.md", stack.Options{Binary: binary}) })
+	t.Run("verdicts.md", func(t *testing.T) { session(ctx, t, "verdicts.md", stack.Options{Binary: binary}) })
 	t.Run("fanout.md", func(t *testing.T) {
 		own := slices.DeleteFunc(blocks(t, "fanout.md"), func(b block) bool { return b.info != "yaml" })
 		session(ctx, t, "fanout.md", stack.Options{Binary: binary, Config: own[0].text})

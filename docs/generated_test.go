@@ -29,20 +29,21 @@ func TestConfigurationReference(t *testing.T) {
 	compare(t, "configuration.md", want.String())
 }
 
-// TestVerdictTable: the table in the README is the one that refusals are made from.
+// TestVerdictTable: the table of the page is the one that refusals are made from.
 func TestVerdictTable(t *testing.T) {
-	generated(t, "../README.md", "verdicts", verdicts())
+	generated(t, "verdicts.md", "verdicts", verdicts())
 }
 
 func verdicts() string {
 	var b strings.Builder
-	b.WriteString("| reason | when | HTTP | gRPC | type / code | Retry-After |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| reason | when | HTTP | gRPC | type / code | Retry-After | again |\n|---|---|---|---|---|---|---|\n")
 	for _, v := range extproc.Verdicts() {
 		retry := "–"
 		if v.Retry > 0 {
 			retry = fmt.Sprintf("%d s at least", int(v.Retry.Seconds()))
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %d | %d | %s / %s | %s |\n", v.Reason, v.When, v.HTTP, v.GRPC, v.Type, v.Code, retry)
+		again := map[bool]string{true: "yes", false: "no"}[v.Again]
+		fmt.Fprintf(&b, "| `%s` | %s | %d | %d | %s / %s | %s | %s |\n", v.Reason, v.When, v.HTTP, v.GRPC, v.Type, v.Code, retry, again)
 	}
 	return b.String()
 }

@@ -24,8 +24,9 @@ const (
 	// windowsPerConnection bounds the held uploads of one HTTP/2 connection that may fill their stream windows before
 	// they hold up its other streams.
 	windowsPerConnection = 64
-	// mutableHeaders are all headers the sidecar ever sets or removes.
-	mutableHeaders = `(x-omniroute|x-headgate)-.+|content-type|retry-after|traceparent|tracestate`
+	// mutableHeaders are all headers the sidecar ever sets or removes. Envoy refuses an expression that compiles to more than
+	// 100 instructions, so that it names what headers begin with.
+	mutableHeaders = `(x-(omniroute|headgate|should)-|retry-after|grpc-(status|retry)-).*|content-type|trace(parent|state)`
 )
 
 // view is what the templates see.

@@ -167,7 +167,7 @@ func (x *exchange) refuse(v *Verdict) error {
 	if x.replies.responsePassed {
 		return status.Errorf(codes.ResourceExhausted, "%s after the response began", v.Reason)
 	}
-	frame, err := v.frame(x.facts.grpc)
+	frame, err := v.frame(x.facts.shape, x.facts.grpc)
 	if err != nil {
 		return status.Errorf(codes.Internal, "refusal: %v", err)
 	}

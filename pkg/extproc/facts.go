@@ -29,6 +29,7 @@ type facts struct {
 	declared int64          // content-length, undeclared where unknown
 	conflict bool           // content-length values that contradict each other
 
+	shape    shape
 	grpc     bool // a gRPC caller: refusals carry a gRPC status
 	connect  bool // switches with any 2xx, not with 101
 	upgrade  bool // WebSocket or CONNECT: what follows are frames, not a body
@@ -73,6 +74,7 @@ func readFacts(m *wire.Message, p *policy) facts {
 			}
 		}
 	})
+	f.shape = shapeOf(h.path, h.anthropicVersion != nil)
 	f.addContentType(string(h.contentType))
 	f.streams = asksForStream(string(h.path))
 	f.connect = string(h.method) == "CONNECT"
@@ -120,6 +122,9 @@ func (f *facts) addContentType(value string) {
 	media, _, _ := strings.Cut(value, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
 	f.grpc = isGRPC(media)
+	if isGRPCCall(media) {
+		f.shape = grpcCall
+	}
 }
 
 // isGRPC reports application/grpc and its relatives, in lower case.

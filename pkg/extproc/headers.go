@@ -15,6 +15,7 @@ type headers struct {
 	method, path, contentType, upgrade []byte
 	connection                         []byte
 	traceparent, grpcTimeout, expected []byte
+	anthropicVersion                   []byte
 	leaseOwner, leaseGen               []byte // all values
 
 	parent  []byte
@@ -34,6 +35,8 @@ func (h *headers) field(name []byte) *[]byte {
 		return &h.upgrade
 	case lease.ConnectionHeader:
 		return &h.connection
+	case "anthropic-version":
+		return &h.anthropicVersion
 	case "traceparent":
 		return &h.traceparent
 	case "grpc-timeout":

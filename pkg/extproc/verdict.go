@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/headgate/headgate/pkg/adaptive"
@@ -25,6 +24,7 @@ type Row struct {
 	Code    string        // error.code of the body
 	Message string        // error.message of the body: fixed, nothing of the request
 	Retry   time.Duration // least Retry-After in whole seconds; 0: no such header
+	Again   bool          // the same request may succeed later: client libraries may retry it
 }
 
 // gRPC status codes used by the table.
@@ -76,21 +76,21 @@ const (
 
 // table has one row for each reason: the array's length and the keys make a missing or doubled one visible.
 var table = [reasonCount]Row{
-	resourcePressure:     {"resource_pressure", "the protected process is under critical memory pressure", 503, grpcUnavailable, typeServer, "resource_pressure", "The service is short of memory. Retry later.", 2 * time.Second},
-	invalidContentLength: {"invalid_content_length", "content-length values that contradict each other", 400, grpcInvalidArgument, typeInvalid, "invalid_content_length", "The content-length headers contradict each other.", 0},
-	payloadTooLarge:      {"payload_too_large", "declared or actual bytes above bytes.hardMaxBody", 413, grpcResourceExhausted, typeTooLarge, "PAYLOAD_TOO_LARGE", "The request body is larger than the service accepts.", 0},
-	bodyExceedsBudget:    {"body_exceeds_budget", "a heavy body that cannot fit even an empty byte budget", 413, grpcResourceExhausted, typeTooLarge, "body_exceeds_budget", "The request body is larger than the memory set aside for requests.", 0},
-	messageLimit:         {"message_limit", "more messages than bytes.structure.hardMaxMessages", 413, grpcResourceExhausted, typeTooLarge, "chat_history_too_large", "The request has more messages than the service accepts.", 0},
-	queueTimeout:         {"queue_timeout", "the byte budget stayed taken for the whole wait", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second},
-	queuedBytesBudget:    {"queued_bytes_budget", "too many bytes are waiting already", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second},
-	inflightBytesBudget:  {"inflight_bytes_budget", "the byte budget is taken and waiting is turned off", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second},
-	structureLimit:       {"structure_limit", "a structure-heavy body found no capacity", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, time.Second},
-	uploadTimeout:        {"upload_timeout", "an incomplete upload sent nothing, or less than its least rate, for bytes.uploadTimeout", 408, grpcDeadlineExceeded, typeInvalid, "upload_timeout", "The request body did not arrive in time.", 0},
-	admissionQueueFull:   {"admission_queue_full", "the tenant's lane, or the cluster's queue, is full", 503, grpcUnavailable, typeServer, "admission_queue_full", atCapacity, time.Second},
-	admissionDeadline:    {"admission_deadline", "no capacity came free within the wait", 503, grpcUnavailable, typeServer, "admission_deadline", atCapacity, time.Second},
-	admissionOversized:   {"admission_oversized", "the request costs more than lanes.maxLimit", 503, grpcUnavailable, typeServer, "admission_oversized", "The request costs more than the highest limit of its upstream.", 0},
-	admissionShutdown:    {"admission_shutdown", "the sidecar is shutting down", 503, grpcUnavailable, typeServer, "admission_shutdown", "The service is shutting down.", 0},
-	fanoutSkipped:        {"fanout_skipped", "a child request found no free capacity in its tenant's lane", 503, grpcUnavailable, typeServer, "fanout_skipped", "No free capacity for this branch of the fan-out.", 0},
+	resourcePressure:     {"resource_pressure", "the protected process is under critical memory pressure", 503, grpcUnavailable, typeServer, "resource_pressure", "The service is short of memory. Retry later.", 2 * time.Second, true},
+	invalidContentLength: {"invalid_content_length", "content-length values that contradict each other", 400, grpcInvalidArgument, typeInvalid, "invalid_content_length", "The content-length headers contradict each other.", 0, false},
+	payloadTooLarge:      {"payload_too_large", "declared or actual bytes above bytes.hardMaxBody", 413, grpcResourceExhausted, typeTooLarge, "PAYLOAD_TOO_LARGE", "The request body is larger than the service accepts.", 0, false},
+	bodyExceedsBudget:    {"body_exceeds_budget", "a heavy body that cannot fit even an empty byte budget", 413, grpcResourceExhausted, typeTooLarge, "body_exceeds_budget", "The request body is larger than the memory set aside for requests.", 0, false},
+	messageLimit:         {"message_limit", "more messages than bytes.structure.hardMaxMessages", 413, grpcResourceExhausted, typeTooLarge, "chat_history_too_large", "The request has more messages than the service accepts.", 0, false},
+	queueTimeout:         {"queue_timeout", "the byte budget stayed taken for the whole wait", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second, true},
+	queuedBytesBudget:    {"queued_bytes_budget", "too many bytes are waiting already", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second, true},
+	inflightBytesBudget:  {"inflight_bytes_budget", "the byte budget is taken and waiting is turned off", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second, true},
+	structureLimit:       {"structure_limit", "a structure-heavy body found no capacity", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, time.Second, true},
+	uploadTimeout:        {"upload_timeout", "an incomplete upload sent nothing, or less than its least rate, for bytes.uploadTimeout", 408, grpcDeadlineExceeded, typeInvalid, "upload_timeout", "The request body did not arrive in time.", 0, true},
+	admissionQueueFull:   {"admission_queue_full", "the tenant's lane, or the cluster's queue, is full", 503, grpcUnavailable, typeServer, "admission_queue_full", atCapacity, time.Second, true},
+	admissionDeadline:    {"admission_deadline", "no capacity came free within the wait", 503, grpcUnavailable, typeServer, "admission_deadline", atCapacity, time.Second, true},
+	admissionOversized:   {"admission_oversized", "the request costs more than lanes.maxLimit", 503, grpcUnavailable, typeServer, "admission_oversized", "The request costs more than the highest limit of its upstream.", 0, false},
+	admissionShutdown:    {"admission_shutdown", "the sidecar is shutting down", 503, grpcUnavailable, typeServer, "admission_shutdown", "The service is shutting down.", 0, true},
+	fanoutSkipped:        {"fanout_skipped", "a child request found no free capacity in its tenant's lane", 503, grpcUnavailable, typeServer, "fanout_skipped", "No free capacity for this branch of the fan-out.", 0, false},
 }
 
 // Verdicts returns the verdict table, in the order of the gates.
@@ -142,6 +142,7 @@ func leaseRows() []Row {
 		rows[i] = Row{
 			Reason: string(a.Reason), When: a.Message, HTTP: a.HTTP, GRPC: uint32(a.GRPC), //nolint:gosec // a gRPC code
 			Type: typeLease, Code: string(a.Reason), Message: a.Message + ".",
+			Again: (&lease.Refusal{Reason: a.Reason}).ShouldRetry(),
 		}
 		if a.HTTP == http.StatusTooManyRequests {
 			rows[i].Retry = time.Second
@@ -235,22 +236,10 @@ func (r Row) spread(after time.Duration) time.Duration {
 	return earliest + rand.N(width/time.Second+1)*time.Second
 }
 
-// frame encodes the immediate response. gRPC callers get a gRPC status, everybody else must not.
-func (v *Verdict) frame(grpcCaller bool) (wire.Frame, error) {
-	response := wire.Immediate{
-		Status: v.HTTP,
-		Headers: []wire.Header{
-			{Name: "content-type", Value: "application/json"},
-			{Name: "x-headgate-reason", Value: v.Reason},
-		},
-		Body:    fmt.Appendf(nil, `{"error":{"message":%q,"type":%q,"code":%q,"reason":%q}}`, v.Message, v.Type, v.Code, v.Reason),
-		Details: "headgate_" + v.Reason,
-	}
-	if v.RetryAfter > 0 {
-		response.Headers = append(response.Headers, wire.Header{
-			Name: "retry-after", Value: strconv.FormatInt(int64(v.RetryAfter/time.Second), 10),
-		})
-	}
+// frame encodes the immediate response in the shape that the client understands. gRPC callers get a gRPC status, everybody
+// else must not.
+func (v *Verdict) frame(s shape, grpcCaller bool) (wire.Frame, error) {
+	response := wire.Immediate{Status: v.HTTP, Headers: s.headers(v), Body: s.body(v), Details: "headgate_" + v.Reason}
 	if grpcCaller {
 		response.GRPCStatus = v.GRPC
 	}

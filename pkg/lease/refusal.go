@@ -3,6 +3,7 @@ package lease
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"time"
 )
 
@@ -135,6 +136,16 @@ func (r *Refusal) Body() []byte {
 
 // RetryAfterSeconds is the value of the Retry-After header, 0 when there is none.
 func (r *Refusal) RetryAfterSeconds() int64 { return int64(r.RetryAfter / time.Second) }
+
+// longestSDKWait bounds the wait that a client library is let do on its own, inside the caller's call.
+const longestSDKWait = 60 * time.Second
+
+// ShouldRetry is the value of the x-should-retry header: whether a client library is to try the same again by itself. A
+// fault of the client stays one, and a wait of more than a minute is for the caller to decide on.
+func (r *Refusal) ShouldRetry() bool {
+	status := r.Reason.Answer().HTTP
+	return (status == http.StatusTooManyRequests || status >= 500) && r.RetryAfter <= longestSDKWait
+}
 
 // errUnavailable is wrapped by every error of the store.
 var errUnavailable = errors.New("lease store unavailable")

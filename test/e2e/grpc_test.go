@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -53,6 +55,62 @@ func TestGRPCCallersSeeGRPCCodes(t *testing.T) {
 	empty := fill(t, s)
 	refusedWith("1 MiB while the budget is taken", megabyte, codes.Unavailable, "queue_timeout")
 	empty()
+}
+
+// TestGRPCDetails: a refusal says in the status's details why, and when to come back; the message is plain text. A client
+// with a retry policy comes back after that time, and not at all where it is hopeless.
+func TestGRPCDetails(t *testing.T) {
+	t.Parallel()
+	s := start(t, stack.Options{Overlay: "bytes: {hardMaxBody: 2MiB, budget: {override: 8MiB}, queue: {calmWait: 50ms}}"})
+	policy := `{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.01s","maxBackoff":"0.01s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE","RESOURCE_EXHAUSTED"]}}]}`
+	retries := []grpc.DialOption{grpc.WithDefaultServiceConfig(policy), grpc.WithDefaultCallOptions(grpc.MaxRetryRPCBufferSize(4 * mebibyte))}
+	attempts := func() int64 {
+		t.Helper()
+		stats, err := s.Envoy.Stats(t.Context(), "downstream_rq_total")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stats["http.ingress.downstream_rq_total"]
+	}
+	refused := func(size int, reason string, wait time.Duration, options ...grpc.DialOption) {
+		t.Helper()
+		conn, err := grpc.NewClient("passthrough:"+s.Envoy.Address, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, err = stack.Say(t.Context(), conn, make([]byte, size))
+		var info *errdetails.ErrorInfo
+		var retry *errdetails.RetryInfo
+		for _, d := range status.Convert(err).Details() {
+			switch d := d.(type) {
+			case *errdetails.ErrorInfo:
+				info = d
+			case *errdetails.RetryInfo:
+				retry = d
+			}
+		}
+		if info.GetReason() != reason || info.GetDomain() != "headgate" || retry.GetRetryDelay().AsDuration() < wait || (retry != nil) != (wait > 0) {
+			t.Errorf("%s: details %v, want the reason and a delay of at least %v", reason, status.Convert(err).Details(), wait)
+		}
+		if message := status.Convert(err).Message(); message == "" || strings.ContainsAny(message, "{}\"") {
+			t.Errorf("%s: message %q, want plain text", reason, message)
+		}
+	}
+	refused(3*mebibyte, "payload_too_large", 0)
+	before := attempts()
+	refused(3*mebibyte, "payload_too_large", 0, retries...)
+	if got := attempts() - before; got != 1 {
+		t.Errorf("payload_too_large: %d attempts, want 1", got)
+	}
+	empty := fill(t, s)
+	defer empty()
+	refused(mebibyte, "queue_timeout", 2*time.Second)
+	before, begun := attempts(), time.Now()
+	refused(mebibyte, "queue_timeout", 2*time.Second, retries...)
+	if got, took := attempts()-before, time.Since(begun); got != 3 || took < 4*time.Second {
+		t.Errorf("queue_timeout: %d attempts in %v, want 3 with 2 s or more between them", got, took)
+	}
 }
 
 // TestGRPCStreamsPass: messages of a stream pass one by one while it is open, and the byte limit holds for their sum.
