@@ -23,6 +23,7 @@ type Controller struct {
 	active   int        // live holds in ordinary slots
 	headroom int        // live holds in headroom slots
 	queue    queue
+	accounts accounts
 	sheds    map[Reason]int64
 
 	lacked atomic.Int64 // when somebody last began or ceased to lack bytes, in Unix nanoseconds
@@ -39,7 +40,9 @@ func New(s Settings, b Budget, pressure func() Pressure) *Controller {
 	if pressure == nil {
 		pressure = func() Pressure { return Pressure{Healthy: true} }
 	}
-	return &Controller{pressure: pressure, settings: s, budget: b, sheds: make(map[Reason]int64)}
+	return &Controller{
+		pressure: pressure, settings: s, budget: b, sheds: make(map[Reason]int64), accounts: accounts{byKey: make(map[string]*account)},
+	}
 }
 
 // Configure replaces the settings. Holds and waiters stay, with the deadlines they have; waiters that now fit are
@@ -90,6 +93,8 @@ func (c *Controller) Acquire(a Ask) (*Hold, *Waiter, *Refusal) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	key := c.accounts.join(a.Key)
+	defer c.accounts.leave(key)
 	p := c.pressure()
 	slot := c.slotLocked(p)
 	c.makeRoomLocked(a.Bytes)
@@ -98,7 +103,7 @@ func (c *Controller) Acquire(a Ask) (*Hold, *Waiter, *Refusal) {
 		return nil, nil, c.refuseLocked(ResourcePressure, a.Structure, 0)
 	case a.Bytes > c.budget.Bytes:
 		return nil, nil, c.refuseLocked(BodyExceedsBudget, a.Structure, 0)
-	case slot && c.queue.empty() && c.roomLocked(a.Bytes):
+	case slot && (c.queue.empty() && c.roomLocked(a.Bytes) && !c.barredLocked(key, a.Bytes) || c.isKeptLocked(key, a.Bytes)):
 		h := c.admitLocked(a.Key, a.Bytes)
 		h.trickle = a.Trickle
 		return h, nil, nil
@@ -168,11 +173,12 @@ func (c *Controller) boundLocked(p Pressure, slot bool, most time.Duration) time
 func (c *Controller) waitLocked(w *Waiter) (*Waiter, *Refusal) {
 	defer c.dispatchAfterEvictionsLocked(c.queue.valve.evictions)
 	c.lacked.Store(time.Now().UnixNano())
+	w.joinLocked()
 	switch {
 	case w.bound == 0:
-		return nil, c.refuseLocked(InflightBytesBudget, w.structure, w.bound)
+		return nil, w.turnedAwayLocked(InflightBytesBudget)
 	case !c.queue.valve.enter(&w.entry, w.key, w.bytes, int64(c.settings.Queue.MaxQueuedBytes), w.evictLocked):
-		return nil, c.refuseLocked(QueuedBytesBudget, w.structure, w.bound)
+		return nil, w.turnedAwayLocked(QueuedBytesBudget)
 	}
 	w.done = make(chan struct{})
 	w.timer = time.AfterFunc(w.bound, w.expire)
@@ -206,14 +212,15 @@ func (c *Controller) dispatchLocked() {
 	fits := func(w *Waiter) bool {
 		return c.roomLocked(w.bytes) && (w.grows != nil || c.slotLocked(p))
 	}
-	for w := c.queue.next(fits); w != nil; w = c.queue.next(fits) {
+	barred := func(w *Waiter) bool { return w.grows == nil && c.barredLocked(w.account, w.bytes) }
+	for w := c.queue.next(fits, barred); w != nil; w = c.queue.next(fits, barred) {
 		w.grantLocked()
 	}
 }
 
 // admitLocked makes a hold of bytes, which must fit, in the slot that must be free.
 func (c *Controller) admitLocked(key string, bytes int64) *Hold {
-	h := &Hold{c: c, key: key, since: time.Now(), headroom: !c.ordinarySlotLocked()}
+	h := &Hold{c: c, key: key, account: c.accounts.join(key), since: time.Now(), headroom: !c.ordinarySlotLocked()}
 	h.place.of = h
 	c.live.pushBack(&h.place)
 	*c.slotsLocked(h)++

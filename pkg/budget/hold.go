@@ -10,6 +10,7 @@ const maxGrowth = 4 << 20
 type Hold struct {
 	c        *Controller
 	key      string
+	account  *account  // of key
 	since    time.Time // when it was granted
 	headroom bool      // in a headroom slot
 	place    node[Hold]
@@ -134,6 +135,7 @@ func (h *Hold) releaseLocked() {
 	h.resizeLocked(0)
 	h.released = true
 	h.c.live.remove(&h.place)
+	h.c.accounts.leave(h.account)
 	*h.c.slotsLocked(h)--
 }
 
@@ -142,6 +144,7 @@ func (h *Hold) resizeLocked(bytes int64) {
 	c := h.c
 	c.ahead -= h.aheadLocked()
 	c.inflight += bytes - h.bytes
+	c.accounts.hold(h.account, bytes-h.bytes)
 	h.bytes = bytes
 	c.ahead += h.aheadLocked()
 	if c.onChange != nil {

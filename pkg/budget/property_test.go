@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,9 @@ func (w *world) acquire(t *rapid.T) {
 	}
 	w.c.mu.Lock()
 	idle := w.c.queue.empty() && w.pressure.Severity < Critical && w.c.roomLocked(a.Bytes) && w.c.slotLocked(w.pressure)
+	key := w.c.accounts.join(cmp.Or(a.Key, Anonymous))
+	idle = idle && !w.c.barredLocked(key, a.Bytes)
+	w.c.accounts.leave(key)
 	w.c.mu.Unlock()
 	h, waiter, refusal := w.c.Acquire(a)
 	if idle && h == nil {
@@ -139,7 +143,7 @@ func (w *world) setPressure(t *rapid.T) {
 }
 
 func (w *world) passTime(t *rapid.T) {
-	time.Sleep(time.Duration(rapid.IntRange(0, 120).Draw(t, "ms")) * time.Millisecond)
+	time.Sleep(time.Duration(rapid.SampledFrom([]int{0, 1, 7, 30, 60, 90, 120, 10_000}).Draw(t, "ms")) * time.Millisecond)
 	synctest.Wait()
 }
 
@@ -182,12 +186,46 @@ func (w *world) check(t *rapid.T) {
 		w.checkFrontLocked(t, waiting[0])
 	}
 	w.checkFIFOLocked(t)
+	w.checkAccountsLocked(t)
+}
+
+// checkAccountsLocked: each key's account says what its holds and waiters say, and nobody is owed more than a share once was.
+func (w *world) checkAccountsLocked(t *rapid.T) {
+	all := &w.c.accounts
+	live, bytes, waiting := map[string]int{}, map[string]int64{}, map[string]int64{}
+	for h := range w.c.live.all() {
+		live[h.key]++
+		bytes[h.key] += h.bytes
+	}
+	for _, waiter := range w.c.queue.all() {
+		live[waiter.key]++
+		if waiter.grows == nil {
+			waiting[waiter.key] += waiter.bytes
+		}
+	}
+	var kept int64
+	for name, a := range all.byKey {
+		if a.live != live[name] || a.bytes != bytes[name] || a.waiting != waiting[name] {
+			t.Fatalf("account of %s: %+v, want %d live, %d bytes, %d waiting", name, a, live[name], bytes[name], waiting[name])
+		}
+		if a.live == 0 && a.need == 0 || a.need < 0 || a.need > 120/2 {
+			t.Fatalf("account of %s is owed %d", name, a.need)
+		}
+		kept += a.kept()
+		delete(live, name)
+	}
+	if kept != all.kept || len(live) > 0 {
+		t.Fatalf("%d bytes kept, want %d; no account for %v", all.kept, kept, live)
+	}
 }
 
 // checkFrontLocked: what the waiter whose turn it is could use is never idle, and nobody waits under critical pressure.
 func (w *world) checkFrontLocked(t *rapid.T, front *Waiter) {
 	if w.pressure.Severity >= Critical {
 		t.Fatalf("%d wait under critical pressure", w.c.queue.waiting)
+	}
+	if front.grows == nil && w.c.barredLocked(front.account, front.bytes) {
+		return // it is kept for others
 	}
 	if w.c.roomLocked(front.bytes) && (front.grows != nil || w.c.slotLocked(w.pressure)) {
 		t.Fatalf("the front waits for %d bytes while %d of %d are taken", front.bytes, w.c.inflight, w.c.budget.Bytes)
@@ -220,7 +258,11 @@ func (w *world) finish(t *rapid.T) {
 		w.c.live.first != nil || len(w.c.queue.lanes) != 0 {
 		t.Fatalf("left behind: %+v", s)
 	}
+	time.Sleep(mostKept)
 	synctest.Wait()
+	if all := &w.c.accounts; len(all.byKey) != 0 || all.kept != 0 || all.owed.first != nil || all.timer != nil {
+		t.Fatalf("accounts left behind: %+v", all)
+	}
 }
 
 func pickOne[T any](t *rapid.T, from []*T) *T {

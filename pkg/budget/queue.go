@@ -62,17 +62,18 @@ func (q *queue) remove(w *Waiter) {
 	}
 }
 
-// next removes and returns the waiter whose turn it is, or nil when nobody may be served. fits must not depend on
-// anything but the waiter's needs and the capacity.
-func (q *queue) next(fits func(*Waiter) bool) *Waiter {
+// next removes and returns the waiter whose turn it is, or nil when nobody may be served. Those who are barred are left out, as
+// if they did not wait. fits and barred must not depend on anything but the waiter's needs and the capacity.
+func (q *queue) next(fits, barred func(*Waiter) bool) *Waiter {
 	reserved := false
 	for l := range q.turns.all() {
 		w := l.head()
 		switch {
+		case barred(w):
 		case !fits(w):
 			reserved = reserved || w.passed >= maxPassed
 		case !reserved || w.grows != nil:
-			q.serve(w)
+			q.serve(w, barred)
 			return w
 		}
 	}
@@ -80,14 +81,16 @@ func (q *queue) next(fits func(*Waiter) bool) *Waiter {
 }
 
 // serve ends w's turn: those before it, who did not fit, have been passed over, and its key goes to the end.
-func (q *queue) serve(w *Waiter) {
+func (q *queue) serve(w *Waiter, barred func(*Waiter) bool) {
 	l := w.lane
 	if w.grows == nil {
 		for before := range q.turns.all() {
 			if before == l {
 				break
 			}
-			before.head().passed++
+			if !barred(before.head()) {
+				before.head().passed++
+			}
 		}
 	}
 	q.turns.remove(&l.turn)

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,7 +100,7 @@ func checkFree(t *testing.T, c *Controller, limit int, bytes int64) {
 		t.Fatalf("left behind: %+v", s)
 	}
 	for i := range limit {
-		h, _, refusal := c.Acquire(ask("a", bytes))
+		h, _, refusal := c.Acquire(ask(string(rune('a'+i)), bytes)) // each within its fair share, whatever is kept for others
 		if h == nil {
 			t.Fatalf("acquire %d of %d: %+v", i+1, limit, refusal)
 		}
@@ -152,6 +153,31 @@ func BenchmarkUncontended(b *testing.B) {
 	for b.Loop() {
 		h, _, _ := c.Acquire(a)
 		h.Release()
+	}
+}
+
+// BenchmarkFullValve is a newcomer that the valve refuses, next to as many keys as have something waiting.
+func BenchmarkFullValve(b *testing.B) {
+	for _, keys := range []int{16, 4096} {
+		b.Run(strconv.Itoa(keys), func(b *testing.B) {
+			s := DefaultSettings()
+			s.Queue.MaxQueuedBytes = Size(keys * 10)
+			c := New(s, Budget{Bytes: 100}, func() Pressure { return Pressure{Severity: High} })
+			h, _, _ := c.Acquire(ask("x", 100))
+			var waiters []*Waiter
+			for i := range keys {
+				_, w, _ := c.Acquire(ask(strconv.Itoa(i), 10))
+				waiters = append(waiters, w)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Acquire(ask("y", 10))
+			}
+			for _, w := range waiters {
+				w.Cancel()
+			}
+			h.Release()
+		})
 	}
 }
 

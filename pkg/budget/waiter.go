@@ -7,8 +7,9 @@ import "time"
 type Waiter struct {
 	c         *Controller
 	key       string
-	bytes     int64 // charged while waiting and when granted: a whole reservation, or what a growth adds
-	grows     *Hold // the hold that waits to grow; nil for a new reservation
+	account   *account // of key, until settled
+	bytes     int64    // charged while waiting and when granted: a whole reservation, or what a growth adds
+	grows     *Hold    // the hold that waits to grow; nil for a new reservation
 	structure bool
 	bound     time.Duration // how long it may wait, fixed when it began
 	timer     *time.Timer
@@ -92,11 +93,43 @@ func (w *Waiter) evictLocked() { w.refuseLocked(QueuedBytesBudget) }
 func (w *Waiter) refuseLocked(r Reason) {
 	w.c.queue.remove(w)
 	w.refusal = w.c.refuseLocked(r, w.structure, w.bound)
+	w.oweLocked(r)
 	w.settleLocked()
+}
+
+// joinLocked counts w as waiting.
+func (w *Waiter) joinLocked() {
+	w.account = w.c.accounts.join(w.key)
+	if w.grows == nil {
+		w.account.waiting += w.bytes
+	}
+}
+
+// leaveLocked ends what joinLocked began.
+func (w *Waiter) leaveLocked() {
+	if w.grows == nil {
+		w.account.waiting -= w.bytes
+	}
+	w.c.accounts.leave(w.account)
+}
+
+// turnedAwayLocked refuses w, which may not even wait.
+func (w *Waiter) turnedAwayLocked(r Reason) *Refusal {
+	w.oweLocked(r)
+	w.leaveLocked()
+	return w.c.refuseLocked(r, w.structure, w.bound)
+}
+
+// oweLocked notes that w is refused for a reason, if that is the lack of bytes.
+func (w *Waiter) oweLocked(r Reason) {
+	if w.grows == nil && (r == QueueTimeout || r == QueuedBytesBudget || r == InflightBytesBudget) {
+		w.c.oweLocked(w.account, w.bytes)
+	}
 }
 
 // settleLocked ends the wait of w, which has left the queue.
 func (w *Waiter) settleLocked() {
+	w.leaveLocked()
 	w.c.lacks.Add(-1)
 	w.c.lacked.Store(time.Now().UnixNano())
 	w.timer.Stop()
