@@ -3,12 +3,10 @@ package extproc
 import (
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/extproc/wire"
+	"github.com/headgate/headgate/pkg/lease"
 )
 
 // await sends the answers that may go out by now, waits for the next thing to happen and takes it in. It is the only place
@@ -40,7 +38,7 @@ func (x *exchange) await() result {
 	case <-x.timer():
 		return refusedBy(x.expire())
 	case <-x.lease.lost:
-		return result{kind: broken, err: status.Error(codes.Aborted, "the session lease was lost")}
+		return refusedBy(leaseVerdict(&lease.Refusal{Reason: lease.FenceStale}))
 	case <-x.leaving():
 		return result{kind: leave}
 	}

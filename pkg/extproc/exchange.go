@@ -161,12 +161,9 @@ func (x *exchange) conclude(end result) error {
 	return nil
 }
 
-// refuse sends the immediate response. Once response headers have passed there is no place for one: Envoy can only cut
-// the exchange, which an error of the stream makes it do.
+// refuse sends the immediate response. Once response headers have passed there is no place for one, and Envoy resets the
+// client's stream instead. An error of ours would not do: where Envoy fails open, the exchange would go on.
 func (x *exchange) refuse(v *Verdict) error {
-	if x.replies.responsePassed {
-		return status.Errorf(codes.ResourceExhausted, "%s after the response began", v.Reason)
-	}
 	frame, err := v.frame(x.facts.shape, x.facts.grpc)
 	if err != nil {
 		return status.Errorf(codes.Internal, "refusal: %v", err)

@@ -14,8 +14,7 @@ type reply struct {
 
 // replies are the answers owed, in the order of their messages.
 type replies struct {
-	owed           []reply
-	responsePassed bool // the response headers' answer is out: no refusal can reach the client any more
+	owed []reply
 }
 
 func (r *replies) empty() bool { return len(r.owed) == 0 }
@@ -53,7 +52,6 @@ func (x *exchange) flush() error {
 		if err := x.send(x.frameOf(next)); err != nil {
 			return err
 		}
-		x.replies.responsePassed = x.replies.responsePassed || next.phase >= wire.ResponseHeaders
 		if next.count--; next.count == 0 {
 			x.replies.owed = x.replies.owed[1:]
 		}

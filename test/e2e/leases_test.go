@@ -232,6 +232,69 @@ func TestOnlyTheUpstreamPutsItsConnectionIntoCooldown(t *testing.T) {
 	eventually(t, "the lease to move off the connection whose upstream answered 429", func() bool { return connection() != first })
 }
 
+// TestLostLeaseCutsTheResponse: with onLost: cut the response of a lease that ended under it does not come to its end, and one
+// that has not begun is refused; also where requests pass without the sidecar. With keep it runs to its end.
+func TestLostLeaseCutsTheResponse(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, onLost string
+		failOpen     bool
+		before       int // milliseconds until the first byte
+	}{
+		{"cut", "cut", false, 0},
+		{"cut, failing open", "cut", true, 0},
+		{"cut before the first byte", "cut", false, 15_000},
+		{"cut before the first byte, failing open", "cut", true, 15_000},
+		{"keep", "keep", false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := stack.Options{Overlay: fmt.Sprintf("leases: {ttl: 2s, onLost: %s}", c.onLost)}
+			if c.failOpen {
+				o.Envoy = append(o.Envoy, (*stack.Bootstrap).FailOpen)
+			}
+			s := start(t, o)
+			protocols(t, func(t *testing.T, hc *http.Client) {
+				a := session{s, hc, "demo-key-a", "vlo_" + strings.Repeat("l", 43)}
+				generation := a.acquire(t)
+				began := time.Now()
+				path := "/leased/drip?n=60&ms=100"
+				if c.before > 0 {
+					path = fmt.Sprintf("/leased/echo?ms=%d", c.before)
+				}
+				answer := make(chan response, 1)
+				failed := make(chan error, 1)
+				go func() {
+					got, err := send(t.Context(), s, hc, request{path: path, headers: map[string]string{
+						"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}})
+					answer <- got
+					failed <- err
+				}()
+				eventually(t, "the response to be under way", func() bool { return s.Upstream.CountsOf(strings.Split(path, "?")[0]).Active == 1 })
+				if status, fields := a.do(t, `{"action":"release","generation":`+generation+`}`); status != 200 {
+					t.Fatalf("release: %d %v", status, fields)
+				}
+				got, err := <-answer, <-failed
+				took := time.Since(began)
+				switch {
+				case c.onLost == "keep":
+					if err != nil || strings.Count(got.body, "data:") != 60 {
+						t.Errorf("%d of 60 events (%v), want all", strings.Count(got.body, "data:"), err)
+					}
+				case c.before > 0:
+					if err != nil || got.status != 409 || got.reason() != "LEASE_FENCE_STALE" || took > 10*time.Second {
+						t.Errorf("%d %s after %v (%v), want 409 LEASE_FENCE_STALE long before the upstream answers", got.status, got.reason(), took, err)
+					}
+				default:
+					if n := strings.Count(got.body, "data:"); err == nil || n == 0 || n >= 60 {
+						t.Errorf("%d of 60 events, error %v; want a response that broke off", n, err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestReadinessDoesNotFollowTheStore: a gateway starts while Redis is away, is ready, and serves everything that is not
 // leased; the health document names the store. Nothing else changes when Redis comes, and goes again.
 func TestReadinessDoesNotFollowTheStore(t *testing.T) {
