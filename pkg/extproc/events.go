@@ -90,6 +90,9 @@ func (x *exchange) count(m *wire.Message) *Verdict {
 	if v := x.overMessageLimit(); x.decided && v != nil {
 		return v
 	}
+	if v := x.wrongModel(); v != nil {
+		return v
+	}
 	x.permit.raise(&x.body)
 	if v := x.charge(); v != nil {
 		return v

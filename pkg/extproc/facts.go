@@ -40,6 +40,7 @@ type facts struct {
 	leaseOwner  string
 	leaseGen    string
 	connection  string // pinned by the client
+	model       string // named by the path
 	traceparent string
 	timeout     time.Duration // how long the caller waits for the answer; 0: it does not say
 	remove      []string      // headers of ours that the client sent

@@ -42,14 +42,15 @@ func (x *exchange) fenceGate() (pending bool, _ *Verdict) {
 // question is what the exchange asks of the store.
 func (x *exchange) question() func(context.Context) (lease.Fence, *lease.Refusal) {
 	leases := x.server.leases
+	x.lease.model = x.model()
 	if x.needsLease() {
 		check := lease.FenceAsk{
 			Pool: x.settings.Lease.Pool, Owner: x.lease.owner, Generation: x.lease.generation,
-			Identity: x.facts.caller, Pin: x.facts.connection,
+			Identity: x.facts.caller, Pin: x.facts.connection, Model: x.lease.model,
 		}
 		return func(ctx context.Context) (lease.Fence, *lease.Refusal) { return leases.Check(ctx, check) }
 	}
-	pick := lease.UnmanagedAsk{Pool: x.settings.Lease.Pool, Pin: x.facts.connection}
+	pick := lease.UnmanagedAsk{Pool: x.settings.Lease.Pool, Pin: x.facts.connection, Model: x.lease.model}
 	return func(ctx context.Context) (lease.Fence, *lease.Refusal) { return leases.Unmanaged(ctx, pick) }
 }
 
@@ -87,5 +88,5 @@ func (x *exchange) endFence(a fenceAnswer, ok bool) result {
 	x.tracing.leaseChecked(nil)
 	x.lease.fence, x.lease.fenced = a.fence, true
 	x.lease.renew(x.server.leases)
-	return result{}
+	return refusedBy(x.wrongModel()) // what came while the store was asked counts too
 }

@@ -98,8 +98,8 @@ func (x *exchange) overMessageLimit() *Verdict {
 	return nil
 }
 
-// scanMatters reports whether what the scan may yet find changes anything: the cap on messages holds to the end of a body,
-// and the evidence window is read for the price whenever the decision was taken.
+// scanMatters reports whether what the scan may yet find changes anything: the cap on messages and the model hold to the end of
+// a body, and the evidence window is read for the price whenever the decision was taken.
 func (x *exchange) scanMatters() bool {
-	return x.policy.config.Bytes.Structure.HardMaxMessages > 0 || x.body.seen < int64(x.policy.config.Decision.Window)
+	return x.lease.byBody || x.policy.config.Bytes.Structure.HardMaxMessages > 0 || x.body.seen < int64(x.policy.config.Decision.Window)
 }

@@ -43,7 +43,9 @@ func leased(mode lease.Mode, edit func(*config.Config)) func(*config.Config) {
 }
 
 // acquire takes a lease as the API does.
-func (r *rig) acquire(key, owner string) lease.Lease {
+func (r *rig) acquire(key, owner string) lease.Lease { return r.acquireFor(key, owner, "demo") }
+
+func (r *rig) acquireFor(key, owner, model string) lease.Lease {
 	r.t.Helper()
 	id, ok := r.leases.IdentifyKey(key)
 	if !ok {
@@ -53,7 +55,7 @@ func (r *rig) acquire(key, owner string) lease.Lease {
 	if refusal != nil {
 		r.t.Fatalf("owner: %v", refusal)
 	}
-	l, refusal := r.leases.Acquire(context.Background(), lease.Ask{Pool: "pool", Owner: o, Identity: id}, "demo")
+	l, refusal := r.leases.Acquire(context.Background(), lease.Ask{Pool: "pool", Owner: o, Identity: id}, model)
 	if refusal != nil {
 		r.t.Fatalf("acquire: %v", refusal.Reason)
 	}
