@@ -46,10 +46,7 @@ func (b *body) bytes() int64 {
 func (b *body) arrived() bool { return b.declared >= 0 && b.seen >= b.declared }
 
 // learned reports that the scan can learn nothing more: the body is no JSON, its document has ended, or it is too much.
-func (b *body) learned() bool {
-	f := b.scanner.Features()
-	return !b.scans || f.Complete || f.Exhausted
-}
+func (b *body) learned() bool { return !b.scans || b.scanner.Done() }
 
 // cost prices the body for its lane. The scan's token estimate holds for the whole body only; else bytes decide.
 func (b *body) cost() int {

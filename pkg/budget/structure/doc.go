@@ -27,8 +27,10 @@
 //
 //   - The result depends on the bytes alone, not on where they are cut into chunks.
 //   - Memory is one Scanner of fixed size; nothing is allocated.
-//   - A scan that has ended costs nothing more: more than 10 000 values, or 32 containers inside one another, end it as
-//     exhausted, a fault in the grammar of RFC 8259 ends it as not JSON. What was counted before a fault does not count.
+//   - A fault in the grammar of RFC 8259 ends the scan as not JSON, at no further cost; what was counted before it does not count.
+//   - More than 10 000 values, or 32 containers inside one another, are exhausting: no fault after that undoes it. Within the
+//     first MiB of the body, which is more than an evidence window, the scan goes on all the same, so that padding hides neither
+//     members nor the model; only what is in containers that deep is not looked at. What comes after that costs nothing.
 //   - NaN, Infinity and -Infinity are values, since Python's decoder takes them. What follows the document changes nothing:
 //     some decoders stop there.
 //   - A byte order mark before the document is accepted, as many servers strip it. Bytes that are not UTF-8 are no fault

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	maxNodes = 10_000 // more values than this are exhausted
-	maxDepth = 32     // as many open containers are exhausted
+	maxNodes = 10_000 // more values than this are exhausting
+	maxDepth = 32     // as many open containers are exhausting, and what is in them is not looked at
 	maxCount = math.MaxInt32
 )
 
@@ -20,7 +20,7 @@ type Features struct {
 	Stream      bool  // the answer is asked for as a stream; meaningful with StreamKnown
 	StreamKnown bool  // the body says whether to stream
 	Known       bool  // a JSON document has begun, and is well-formed so far
-	Exhausted   bool  // too many values or too deep: the scan stopped, the counts are lower bounds
+	Exhausted   bool  // too many values or too deep: what it takes to decode is out of proportion, and all counts are lower bounds
 	Complete    bool  // the document has ended; false when exhausted
 }
 
@@ -179,7 +179,7 @@ type flag struct{ known, value bool }
 
 // addElement counts a value that begins in an array with the given byte.
 func (c *counts) addElement(array place, first byte) {
-	number := first == '-' || (first >= '0' && first <= '9')
+	number := first == '-' || (first >= '0' && first <= '9') || first == 'N' || first == 'I' // NaN, Infinity
 	switch array {
 	case messagesArray:
 		c.messages++

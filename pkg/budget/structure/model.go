@@ -18,10 +18,10 @@ func (m *modelName) add(run []byte) {
 }
 
 // Model is the text of the member "model", the last of them, as decoders take it; it is valid until the next Write. known is
-// false while there is none; a text of more than 512 bytes is known and empty.
+// false while there is none, wherever in the document it may be; a text of more than 512 bytes is known and empty.
 func (s *Scanner) Model() (name []byte, known bool) {
-	if !s.model.known || s.model.unknown || s.state == failed {
-		return nil, s.model.known && s.state != failed
+	if !s.model.known || s.model.unknown || s.NotJSON() {
+		return nil, s.model.known && !s.NotJSON()
 	}
 	return s.model.bytes[:s.model.length], true
 }

@@ -25,19 +25,19 @@ type reference struct {
 	exhausted bool
 }
 
-// slowFeatures is what a Scanner must find in body. Of an exhausted body only Known and Exhausted are given.
+// slowFeatures is what a Scanner must find in body. Of an exhausting body that is malformed only Known and Exhausted are given.
 func slowFeatures(body []byte) (f Features, nodes int) {
 	body = bytes.TrimPrefix(body, []byte("\xEF\xBB\xBF"))
 	r := reference{decoder: json.NewDecoder(bytes.NewReader(body))}
 	r.decoder.UseNumber()
 	root := r.value(0, theDocument)
 	switch {
-	case r.exhausted:
+	case root == nil && r.exhausted:
 		return Features{Known: true, Exhausted: true}, r.nodes
 	case root == nil:
 		return Features{}, r.nodes
 	}
-	f = Features{Known: true, Complete: true}
+	f = Features{Known: true, Complete: !r.exhausted, Exhausted: r.exhausted}
 	quarters := root.quarters(root.kind == '{')
 	tops := []*node{root}
 	if root.kind == '[' {
@@ -83,7 +83,7 @@ const (
 	inTokens            // an element of such an element
 )
 
-// value reads the next value inside depth containers; nil when it is malformed or the scan is exhausted.
+// value reads the next value inside depth containers; nil when it is malformed.
 func (r *reference) value(depth int, in context) *node {
 	token, err := r.decoder.Token()
 	if err != nil {
@@ -96,13 +96,12 @@ func (r *reference) value(depth int, in context) *node {
 	}
 	if r.nodes++; r.nodes > maxNodes {
 		r.exhausted = true
-		return nil
 	}
 	switch v := token.(type) {
 	case json.Delim:
 		if depth+1 >= maxDepth {
 			r.exhausted = true
-			return nil
+			return r.skip(byte(v))
 		}
 		return r.container(byte(v), depth, in)
 	case string:
@@ -113,6 +112,20 @@ func (r *reference) value(depth int, in context) *node {
 		return &node{kind: strconv.FormatBool(v)[0]}
 	}
 	return &node{kind: 'n'}
+}
+
+// skip reads a container that is too deep.
+func (r *reference) skip(kind byte) *node {
+	for open := 1; open > 0; {
+		token, err := r.decoder.Token()
+		if err != nil {
+			return nil
+		}
+		if delim, ok := token.(json.Delim); ok {
+			open += map[json.Delim]int{'[': 1, '{': 1, ']': -1, '}': -1}[delim]
+		}
+	}
+	return &node{kind: kind}
 }
 
 func (r *reference) container(kind byte, depth int, in context) *node {

@@ -17,8 +17,8 @@ const (
 	inString                // see string.go
 	inNumber                // see number.go
 	inLiteral               // the rest of true, false or null
+	inDeep                  // see deep.go
 	done                    // nothing: the document has ended
-	exhausted               // nothing: too many values, or too deep
 	failed                  // nothing: not JSON
 )
 
@@ -32,6 +32,11 @@ type Scanner struct {
 	places [maxDepth]place // of the open containers, from index 1
 	member member          // what the name before the value to come means
 	counts counts
+	deep   deepState
+	// exhausted says that the body is too much to be worth a close look: too many values, or too deep. The scan goes on within
+	// the first mostRead bytes, since what matters may come later, and no fault can undo it.
+	exhausted bool
+	read      int // bytes so far
 
 	text    textState
 	number  numberState
@@ -44,9 +49,19 @@ type Scanner struct {
 // Reset makes the scanner ready for another body.
 func (s *Scanner) Reset() { *s = Scanner{} }
 
+// mostRead is how much of an exhausting body is read, which bounds what it costs to scan.
+const mostRead = 1 << 20
+
 // Write reads the next chunk. The chunk is not kept.
 func (s *Scanner) Write(p []byte) {
+	before := s.read
+	s.read += len(p)
 	for i := 0; i < len(p); {
+		if s.exhausted {
+			if p = p[:min(len(p), max(i, mostRead-before))]; i == len(p) {
+				return
+			}
+		}
 		switch s.state {
 		case inString:
 			i = s.scanString(p, i)
@@ -54,10 +69,12 @@ func (s *Scanner) Write(p []byte) {
 			i = s.scanNumber(p, i)
 		case inLiteral:
 			i = s.scanLiteral(p, i)
+		case inDeep:
+			i = s.scanDeep(p, i)
 		case mark2, mark3:
 			s.scanMark(p[i])
 			i++
-		case exhausted, failed, done: // what follows a document is nobody's: some decoders stop there, the others refuse it
+		case failed, done: // what follows a document is nobody's: some decoders stop there, the others refuse it
 			return
 		default:
 			if i = skipSpace(p, i); i < len(p) {
@@ -73,7 +90,7 @@ func (s *Scanner) Close() Features {
 	if s.state == inNumber && s.depth == 0 && s.number.complete() {
 		s.state = done
 	}
-	if s.state != done && s.state != exhausted {
+	if s.state != done {
 		s.state = failed
 	}
 	return s.Features()
@@ -81,11 +98,16 @@ func (s *Scanner) Close() Features {
 
 // NotJSON says that the bytes so far cannot be the beginning of a JSON document: compressed, malformed or something else.
 // After Close it also covers bodies that are empty or cut short. Once true it stays true.
-func (s *Scanner) NotJSON() bool { return s.state == failed }
+func (s *Scanner) NotJSON() bool { return s.state == failed && !s.exhausted }
+
+// Done says that nothing that is written can change anything more: the document has ended, or is none, or was too much.
+func (s *Scanner) Done() bool {
+	return s.state == done || s.state == failed || s.exhausted && s.read >= mostRead
+}
 
 // Features returns what is known so far. It may be called at any time.
 func (s *Scanner) Features() Features {
-	if s.state == failed || s.counts.nodes == 0 {
+	if s.NotJSON() || s.counts.nodes == 0 {
 		return Features{}
 	}
 	stream := s.counts.stream[0]
@@ -100,8 +122,8 @@ func (s *Scanner) Features() Features {
 		Stream:      stream.value,
 		StreamKnown: stream.known,
 		Known:       true,
-		Exhausted:   s.state == exhausted,
-		Complete:    s.state == done,
+		Exhausted:   s.exhausted,
+		Complete:    s.state == done && !s.exhausted,
 	}
 }
 
@@ -180,8 +202,7 @@ func (s *Scanner) scanNext(c byte) {
 // beginValue takes the first byte of a value.
 func (s *Scanner) beginValue(c byte) {
 	if s.counts.nodes++; s.counts.nodes > maxNodes {
-		s.state = exhausted
-		return
+		s.exhausted = true
 	}
 	parent := s.places[s.depth]
 	if parent.isArray() {
@@ -227,10 +248,11 @@ func (s *Scanner) beginArray(parent place) {
 }
 
 func (s *Scanner) beginContainer(p place, first state) {
-	if s.depth++; s.depth >= maxDepth {
-		s.state = exhausted
+	if s.depth+1 >= maxDepth {
+		s.beginDeep()
 		return
 	}
+	s.depth++
 	s.places[s.depth] = p
 	s.state = first
 }

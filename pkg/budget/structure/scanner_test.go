@@ -1,6 +1,7 @@
 package structure
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strings"
@@ -62,6 +63,7 @@ func TestFeaturesOfCompleteBodies(t *testing.T) {
 		{"another document after it", `{"messages":[1,2]} {"messages":[1]}`, Features{Messages: 2}},
 		{"a tokenised input", `{"input":[1,2,3,4]}`, Features{Tokens: 4}},
 		{"many tokenised inputs", `{"input":[[1,2,3],[4,5]]}`, Features{Messages: 2, Tokens: 5}},
+		{"numbers that are no JSON in a tokenised input", `{"input":[1,NaN,-Infinity,[Infinity,2]]}`, Features{Messages: 1, Tokens: 5}},
 		{"twenty thousand tokens", `{"input":[` + strings.Repeat("1234,", 19_999) + `1]}`, Features{Tokens: 20_000}},
 		{"prompts", `{"prompt":["abcd","efgh","ijkl"]}`, Features{Messages: 3, Tokens: 3}},
 		{"one prompt", `{"prompt":"abcd"}`, Features{Messages: 1, Tokens: 1}},
@@ -89,7 +91,8 @@ func schemaOfNames(count, length int) string {
 	return b.String()
 }
 
-func TestExhaustedSettlesEarly(t *testing.T) {
+// TestExhaustedStays: what is too much stays so whatever follows, and after the first MiB nothing changes any more.
+func TestExhaustedStays(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"10001 elements":       `{"messages":[` + strings.Repeat(`0,`, 10_001),
@@ -100,15 +103,60 @@ func TestExhaustedSettlesEarly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var s Scanner
-			s.Write([]byte(body))
-			before := s.Features()
-			s.Write([]byte("\x00 no JSON at all"))
-			after := s.Close()
-			if !before.Exhausted || !before.Known || before != after || s.NotJSON() {
-				t.Errorf("before %+v, after what follows %+v, NotJSON %v: want the same, exhausted and known", before, after, s.NotJSON())
+			var faulty Scanner
+			faulty.Write([]byte(body))
+			faulty.Write([]byte("\x00 no JSON at all"))
+			if got := faulty.Close(); !got.Exhausted || !got.Known || got.Complete || faulty.NotJSON() {
+				t.Errorf("after a fault: %+v, NotJSON %v: want exhausted and known", got, faulty.NotJSON())
+			}
+			var long Scanner
+			long.Write([]byte(body))
+			if long.Done() {
+				t.Error("done at once, want it to read on")
+			}
+			whole := append([]byte(body), bytes.Repeat([]byte(" "), mostRead-len(body)-1)...)
+			whole = append(whole, `1,"messages":[1,2,3]`...)
+			if one, many := scan(whole), scanChunked(whole, 3); one != many {
+				t.Errorf("as a whole %+v, in chunks %+v, want the same", one, many)
+			}
+			for range 16 {
+				long.Write(bytes.Repeat([]byte(" "), 1<<16))
+			}
+			before := long.Features()
+			long.Write([]byte(`1],"messages":[1,2,3]`))
+			if got := long.Close(); !long.Done() || got != before || !got.Exhausted {
+				t.Errorf("a MiB later: done %v, %+v, then %+v; want it done and nothing changed", long.Done(), before, got)
 			}
 		})
+	}
+}
+
+// TestExhaustedStillCounts: behind any padding members count and the model is found.
+func TestExhaustedStillCounts(t *testing.T) {
+	t.Parallel()
+	const rest = `"messages":[1,2,{"a":[]}],"tools":[1],"n":4,"stream":true,"model":"m"}`
+	want := Features{Messages: 3, Tools: 1, Fanout: 4, Stream: true, StreamKnown: true, Known: true, Exhausted: true}
+	for name, pad := range map[string]string{
+		"wide":                      `[` + strings.Repeat("0,", 10_001) + `0]`,
+		"deep":                      strings.Repeat("[", 500) + strings.Repeat("]", 500),
+		"deep objects":              strings.Repeat(`{"a":`, 500) + "1" + strings.Repeat("}", 500),
+		"brackets in deep strings":  strings.Repeat("[", 32) + `"]]]}}}\\\"]]]", "\u005d\\"` + strings.Repeat("]", 32),
+		"as deep as is looked into": strings.Repeat("[", 30) + `[]` + strings.Repeat("]", 30),
+	} {
+		for _, size := range []int{1, 7, 1 << 20} {
+			var s Scanner
+			for body := []byte(`{"x":` + pad + `,` + rest); len(body) > 0; body = body[min(size, len(body)):] {
+				s.Write(body[:min(size, len(body))])
+			}
+			got := s.Close()
+			got.Tokens = 0
+			if got != want {
+				t.Errorf("%s, in chunks of %d: %+v, want %+v", name, size, got, want)
+			}
+			if model, known := s.Model(); string(model) != "m" || !known {
+				t.Errorf("%s, in chunks of %d: model %q, known %v, want m", name, size, model, known)
+			}
+		}
 	}
 }
 
