@@ -10,6 +10,7 @@ import (
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
+	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/config"
 )
@@ -332,4 +333,56 @@ func TestUploadIsTimedFromTheDecision(t *testing.T) {
 	s.send(rb(bytesOf(1000), false))
 	s.wants("RB")
 	s.cancel()
+}
+
+// TestDeclaredBytesAreReservedFirst: where bodies go on before the decision, what is declared is reserved before the headers
+// are answered, so that an upstream is not contacted for a body that there is no room for.
+func TestDeclaredBytesAreReservedFirst(t *testing.T) {
+	for _, mode := range []modev3.ProcessingMode_BodySendMode{modev3.ProcessingMode_STREAMED, modev3.ProcessingMode_FULL_DUPLEX_STREAMED} {
+		t.Run(mode.String(), func(t *testing.T) {
+			r := newRig(t, func(c *config.Config) { c.Bytes.Queue.CalmWait = 100 * time.Millisecond })
+			hold, _, _ := r.bytes.Acquire(budget.Ask{Key: "other", Bytes: 4 * mib})
+			s := r.open()
+			s.send(rh(announce(mode), false, "content-length", "300000"))
+			s.refused(503, "queue_timeout")
+			hold.Release()
+			s = r.open()
+			s.send(rh(announce(mode), false, "content-length", "300000"))
+			s.wants("RH")
+			if b := r.bytes.Snapshot().InflightBytes; b != 300_000 {
+				t.Errorf("%d bytes reserved when the headers are answered, want the declared 300000", b)
+			}
+			s.finish()
+		})
+	}
+}
+
+// TestNothingIsHeldForALaneThatHeadersDecide: where the headers are all that the decision needs nothing is forwarded before
+// it, in any mode, and so no bytes are held while the lane is waited for.
+func TestNothingIsHeldForALaneThatHeadersDecide(t *testing.T) {
+	for name, p := range map[string]*extprocv3.ProtocolConfiguration{
+		"early": early, "streamed": announce(modev3.ProcessingMode_STREAMED), "full duplex": announce(modev3.ProcessingMode_FULL_DUPLEX_STREAMED),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, enforce(100))
+			var taken adaptive.Permit
+			if state := r.lanes.Controller("chat").Acquire(&taken, adaptive.Request{Cost: 100}); state == adaptive.Waiting {
+				t.Fatal("the lane cannot be taken")
+			}
+			s := r.open()
+			s.send(rh(p, false, ":method", "POST", "content-type", "application/grpc", "content-length", "300000"))
+			if !eventually(func() bool { return r.lanes.Snapshot()["chat"].QueuedCount == 1 }) {
+				t.Fatal("it does not wait for the lane")
+			}
+			if b := r.bytes.Snapshot().InflightBytes; b != 0 {
+				t.Errorf("%d bytes reserved during the wait for the lane, want 0", b)
+			}
+			taken.Done(adaptive.OK)
+			s.wants("RH")
+			if b := r.bytes.Snapshot().InflightBytes; b != 300_000 {
+				t.Errorf("%d bytes reserved after it, want 300000", b)
+			}
+			s.finish()
+		})
+	}
 }

@@ -94,7 +94,8 @@ func (x *exchange) begin(first *wire.Message) {
 	x.headersSuffice = x.body.over || x.facts.bodyless || x.facts.upgrade || x.facts.grpc ||
 		(!x.plan.withholdsHeaders() && x.leaseGoverns())
 	x.moot = first.Phase >= wire.ResponseHeaders // a filter before us answered, and Envoy shows us only that
-	x.reservation.open = x.plan.forwardsEarly()  // what the upstream gets before the decision is charged as it comes
+	// What the upstream gets before the decision is charged as it comes.
+	x.reservation.open = x.plan.forwardsEarly() && !x.headersSuffice
 }
 
 // decide passes the gates in their order. A gate that is pending is tried again after each thing that happens; until the

@@ -13,13 +13,14 @@ type gate struct {
 	would func(*exchange) *Verdict
 }
 
-// gates are all of them, in their order. The first three look at the headers only, before any byte of the body is read.
+// gates are all of them, in their order. The first four look at the headers only, before any byte of the body is read.
 // Bytes come after the lane: what only one route cluster needs is never waited for while holding what all share. The
 // fence comes last, immediately before forwarding.
 var gates = []gate{
 	{(*exchange).pressureGate, (*exchange).underPressure},
 	{(*exchange).sizeGate, (*exchange).oversized},
 	{(*exchange).leaseSyntaxGate, nil},
+	{(*exchange).declaredGate, nil},
 	{(*exchange).evidenceGate, nil},
 	{(*exchange).messageGate, (*exchange).overMessageLimit},
 	{(*exchange).laneGate, (*exchange).wouldLackLane},

@@ -86,6 +86,12 @@ func (r *reservation) dropBacklog() {
 // given its bytes back for good.
 func (x *exchange) exempt() bool { return x.facts.parent != nil || x.reservation.closed }
 
+// declaredGate reserves what is declared before the headers are answered, where bodies are forwarded before the decision.
+func (x *exchange) declaredGate() (pending bool, _ *Verdict) {
+	v := x.charge()
+	return x.reservation.waiting(), v
+}
+
 // bytesGate reserves what the body needs by now, and is pending while it waits for that. From then on what arrives is
 // charged as it comes.
 func (x *exchange) bytesGate() (pending bool, _ *Verdict) {
