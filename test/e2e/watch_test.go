@@ -35,6 +35,32 @@ func healthOf(ctx context.Context, s *stack.Stack) (h admin.Health, err error) {
 	return h, nil
 }
 
+// decisions returns how many decisions the sidecar has counted, by reason, without those that never happened.
+func decisions(t *testing.T, s *stack.Stack) map[string]int {
+	t.Helper()
+	text, err := s.Sidecar.Get(t.Context(), "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, line := range lines(text) {
+		labels, found := strings.CutPrefix(line, "headgate_decisions_total{")
+		_, reason, _ := strings.Cut(labels, `reason="`)
+		reason, _, closed := strings.Cut(reason, `"`)
+		var n float64
+		if !found || !closed {
+			continue
+		}
+		if _, err := fmt.Sscan(line[strings.LastIndex(line, "}")+1:], &n); err != nil {
+			t.Fatalf("read %q: %v", line, err)
+		}
+		if n > 0 {
+			counts[reason] += int(n)
+		}
+	}
+	return counts
+}
+
 // samples are what a watch has seen of the sidecar.
 type samples struct {
 	count      int
