@@ -85,12 +85,12 @@ func (l *leaseHold) mutate(m *wire.Mutation) {
 	}
 	m.ClearRouteCache = true
 	m.Set = append(m.Set, wire.Header{Name: lease.ConnectionHeader, Value: l.fence.Connection})
-	if l.fence.Generation > 0 {
-		m.Set = append(m.Set, wire.Header{Name: lease.GenerationHeader, Value: strconv.FormatInt(l.fence.Generation, 10)})
+	if l.fence.Token > 0 { // the client's generation does not change when its lease moves, so it is no fencing token
+		m.Set = append(m.Set, wire.Header{Name: lease.GenerationHeader, Value: strconv.FormatInt(l.fence.Token, 10)})
 	}
 }
 
-// answered puts a connection into cooldown when its upstream said that it is out of order. What Envoy answered itself says
+// answered puts a connection into cooldown when its upstream said that it wants no requests. What Envoy answered itself says
 // nothing about the connection, and without response.code_details nobody knows who answered.
 func (l *leaseHold) answered(x *exchange, m *wire.Message, a answer) {
 	if !l.fenced || l.fence.Unchecked {
@@ -106,8 +106,12 @@ func (l *leaseHold) answered(x *exchange, m *wire.Message, a answer) {
 	}
 	retryAfter, _ := m.Header("retry-after")
 	date, _ := m.Header("date")
-	if rest := x.server.leases.Cooldown(a.status, string(retryAfter), string(date)); rest > 0 {
-		x.server.rest(l.fence.Pool, l.fence.Connection, rest)
+	cooldown := x.server.leases.CooldownFor(lease.Answered{
+		Pool: l.fence.Pool, Connection: l.fence.Connection, Leased: l.fence.Token > 0, Status: a.status,
+		RetryAfter: string(retryAfter), Date: string(date),
+	})
+	if cooldown > 0 {
+		x.server.coolDown(l.fence.Pool, l.fence.Connection, cooldown)
 	}
 }
 
@@ -133,16 +137,16 @@ func (l *leaseHold) release() {
 	l.keep, l.lost = nil, nil
 }
 
-// restTimeout bounds the note that a connection rests; the exchange does not wait for it.
-const restTimeout = time.Second
+// cooldownTimeout bounds the note that a connection is in cooldown; the exchange does not wait for it.
+const cooldownTimeout = time.Second
 
-// rest notes in the background that a connection rests.
-func (s *Server) rest(pool, connection string, d time.Duration) {
+// coolDown notes in the background that a connection is in cooldown.
+func (s *Server) coolDown(pool, connection string, d time.Duration) {
 	s.background.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), restTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), cooldownTimeout)
 		defer cancel()
-		if refusal := s.leases.Rest(ctx, pool, connection, d); refusal != nil {
-			s.log.Warn("could not note that a connection rests", "pool", pool, "connection", connection, "reason", refusal.Reason)
+		if refusal := s.leases.SetCooldown(ctx, pool, connection, d); refusal != nil {
+			s.log.Warn("could not note that a connection is in cooldown", "pool", pool, "connection", connection, "reason", refusal.Reason)
 		}
 	})
 }

@@ -28,15 +28,3 @@ func FuzzAction(f *testing.F) {
 		}
 	})
 }
-
-func FuzzHolder(f *testing.F) {
-	f.Add("ab 1 p 1 2 3", int64(2))
-	f.Add("", int64(0))
-	f.Fuzz(func(t *testing.T, value string, now int64) {
-		rests := map[string]int64{}
-		held := readField("c:x", value, now, nil, nil)
-		if len(held) > 0 && held[0].expires.UnixMilli() <= now {
-			t.Errorf("%q counts as live at %d: %v", value, now, rests)
-		}
-	})
-}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,14 +20,11 @@ const (
 	isoMillis    = "2006-01-02T15:04:05.000Z07:00"
 )
 
-// Paths are where the HTTP API is served.
-func Paths() []string { return []string{"/v1/session-leases", "/api/v1/session-leases"} }
-
-// Handler serves the HTTP API at whatever path it is mounted on (see Paths). identify says who calls, or refuses with
+// Handler serves the HTTP API at whatever path it is mounted on. identify says who calls, or refuses with
 // LEASE_AUTHENTICATION_REQUIRED or LEASE_API_KEY_INVALID; Service.IdentifyRequest reads API keys.
 //
-// The pool is the one that holds the principal's connections. When several do, the query parameter "pool" chooses, and
-// without it they are tried in the order of their names.
+// The query parameter "pool" chooses the pool. Without it those that hold connections of the principal are tried, in the
+// order of their names. An owner has a lease in one pool at a time.
 func (s *Service) Handler(identify func(*http.Request) (Identity, *Refusal)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -99,30 +97,115 @@ func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int) 
 	return body, 0
 }
 
-// perform runs the action in the pool, or in one after the other until one knows the answer.
+// perform runs the action in the pool that was chosen, or in the one that knows the answer.
 func (s *Service) perform(ctx context.Context, act action, a Ask, chosen string) (Lease, *Refusal) {
-	last := refuse(FenceStale)
-	if act.name == "acquire" {
-		last = refuse(NoEligibleConnection)
+	v := s.view()
+	pools := v.poolsOf(a.Identity)
+	if chosen != "" {
+		pools = slices.DeleteFunc(pools, func(p *pool) bool { return p.name != chosen })
 	}
-	for _, p := range s.view().poolsOf(a.Identity) {
-		if chosen != "" && chosen != p.name {
-			continue
-		}
+	if act.name == "acquire" {
+		return s.acquireIn(ctx, v, pools, act, a)
+	}
+	last := refuse(FenceStale)
+	for _, p := range pools {
 		a.Pool = p.name
 		lease, refusal := s.performIn(ctx, act, a)
-		if refusal == nil || (refusal.Reason != FenceStale && refusal.Reason != NoEligibleConnection) {
+		if refusal == nil || refusal.Reason != FenceStale {
 			return lease, refusal
 		}
-		last = refusal
 	}
 	return Lease{}, last
 }
 
+// acquireIn acquires in one of the pools: in the one where the owner has a lease, otherwise in the first that has a free
+// connection. An owner whose lease is in a pool that is none of them gets LEASE_FENCE_STALE.
+func (s *Service) acquireIn(ctx context.Context, v *view, pools []*pool, act action, a Ask) (Lease, *Refusal) {
+	if wait := s.acquires.wait(a.Identity.Principal, v.settings.AcquireRate); wait > 0 {
+		return Lease{}, s.refused("acquire", "", refuseFor(RateLimited, wait, 0))
+	}
+	if len(v.pools) > 1 {
+		home, refusal := s.homeOf(ctx, v, a.Owner, nil)
+		if refusal != nil {
+			return Lease{}, refusal
+		}
+		if home != nil && !slices.Contains(pools, home) {
+			return Lease{}, s.refused("acquire", home.name, refuse(FenceStale))
+		}
+		if home != nil {
+			pools = []*pool{home}
+		}
+	}
+	last := refuse(NoEligibleConnection)
+	for _, p := range pools {
+		a.Pool = p.name
+		lease, refusal := s.Acquire(ctx, a, act.model)
+		switch {
+		case refusal == nil && lease.Outcome == "ACQUIRED" && len(v.pools) > 1:
+			return s.aloneIn(ctx, v, p, a, lease)
+		case refusal == nil:
+			return lease, nil
+		case !refusal.passing():
+			return Lease{}, refusal
+		}
+		last = soonest(last, refusal)
+	}
+	return Lease{}, last
+}
+
+// homeOf is the pool in which an owner has a live lease, nil without one; except is not looked at.
+func (s *Service) homeOf(ctx context.Context, v *view, o Owner, except *pool) (*pool, *Refusal) {
+	for _, name := range v.poolNames {
+		p := v.pools[name]
+		if p == except {
+			continue
+		}
+		r, err := v.store.read(ctx, p, v.store.scripts.held, string(o), "")
+		if err != nil {
+			return nil, s.unavailable("acquire", p.name, err)
+		}
+		if r.int(0) > 0 {
+			return p, nil
+		}
+	}
+	return nil, nil
+}
+
+// aloneIn gives a new lease back where the owner got another one in another pool at the same time: pools know nothing of
+// each other.
+func (s *Service) aloneIn(ctx context.Context, v *view, p *pool, a Ask, l Lease) (Lease, *Refusal) {
+	home, refusal := s.homeOf(ctx, v, a.Owner, p)
+	if home == nil && refusal == nil {
+		return l, nil
+	}
+	a.Generation = l.Generation
+	_, _ = s.Release(ctx, a, ClientCancelled) // else it expires
+	if refusal == nil {
+		refusal = s.refused("acquire", p.name, refuse(FenceStale))
+	}
+	return Lease{}, refusal
+}
+
+// passing says that another pool may still do what this one refused.
+func (r *Refusal) passing() bool {
+	return r.Reason == NoEligibleConnection || r.Reason == CapacityUnavailable || r.Reason == EligibilityUnavailable
+}
+
+// soonest joins the refusals of two pools: connections that are held before those in cooldown before none, and of two alike
+// the one that passes first.
+func soonest(a, b *Refusal) *Refusal {
+	rank := map[Reason]int{NoEligibleConnection: 0, EligibilityUnavailable: 1, CapacityUnavailable: 2}
+	switch {
+	case rank[a.Reason] > rank[b.Reason]:
+		return a
+	case rank[a.Reason] < rank[b.Reason]:
+		return b
+	}
+	return &Refusal{Reason: a.Reason, RetryAfter: min(a.RetryAfter, b.RetryAfter), Eligible: a.Eligible + b.Eligible}
+}
+
 func (s *Service) performIn(ctx context.Context, act action, a Ask) (Lease, *Refusal) {
 	switch act.name {
-	case "acquire":
-		return s.Acquire(ctx, a, act.model)
 	case "renew":
 		return s.Renew(ctx, a)
 	case "release":

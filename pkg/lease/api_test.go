@@ -309,7 +309,7 @@ func TestListingIsForOperators(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, settings("acct-1", "acct-2", "acct-3"))
 	g := generation(t, post("key-a", 1, acquireBody).to(svc))
-	if r := svc.Rest(context.Background(), pool, "acct-3", time.Minute); r != nil {
+	if r := svc.SetCooldown(context.Background(), pool, "acct-3", time.Minute); r != nil {
 		t.Fatal(r.Reason)
 	}
 	w := httptest.NewRecorder()
@@ -322,7 +322,7 @@ func TestListingIsForOperators(t *testing.T) {
 	for _, c := range out.Pools[0].Connections {
 		states[c.ID] = c.State
 	}
-	if want := map[string]string{"acct-1": "leased", "acct-2": "free", "acct-3": "resting"}; !maps.Equal(states, want) {
+	if want := map[string]string{"acct-1": "leased", "acct-2": "free", "acct-3": "cooldown"}; !maps.Equal(states, want) {
 		t.Errorf("states %v, want %v", states, want)
 	}
 	l := out.Pools[0].Connections[0].Lease

@@ -3,13 +3,13 @@ package lease
 import (
 	"context"
 	"crypto/rand"
-	"slices"
+	"strconv"
 	"time"
 )
 
 const (
 	maxAbandoned   = 256                    // acquires waiting to be undone; more are left to their expiry
-	abandonTries   = 4                      // calls of the store for one of them
+	abandonTries   = 6                      // calls of the store for one of them
 	abandonPause   = 100 * time.Millisecond // after the first failed try, doubling
 	abandonTimeout = time.Second            // of one try: nobody waits for it
 )
@@ -45,15 +45,15 @@ func (s *Service) abandonLoop(ctx context.Context) {
 	}
 }
 
+// undo calls the store past its breaker: until the acquire is undone somebody's connection is taken.
 func (s *Service) undo(ctx context.Context, a abandoned) {
-	st, k := a.view.store, a.pool.keys
-	keys := append(a.pool.endKeys(a.owner), k.attempt(a.attempt))
+	st := a.view.store
 	pause := abandonPause
 	for range abandonTries {
-		_, err := st.guard(ctx, a.pool.name, st.scripts.abandon.name, max(abandonTimeout, st.timeout), func(ctx context.Context) (any, error) {
-			// Not by its hash: on a slow network the second round trip of a script that is not loaded yet is what counts.
-			return st.scripts.abandon.Eval(ctx, st.client, keys, string(a.owner), a.attempt, a.view.settings.History).Result()
-		})
+		c := call{script: st.scripts.abandon, keys: a.pool.keys.attempt(a.attempt), args: []any{string(a.owner), a.attempt, a.view.settings.History}}
+		start := time.Now()
+		err := st.direct(a.pool, &c, max(abandonTimeout, st.timeout))
+		s.observer.call(c.script.name, time.Since(start), err)
 		if err == nil {
 			s.observer.answer("abandon", a.pool.name, "ABANDONED")
 			return
@@ -61,7 +61,7 @@ func (s *Service) undo(ctx context.Context, a abandoned) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(jitter(pause)):
 			pause *= 2
 		}
 	}
@@ -90,42 +90,52 @@ func (s *Service) revoke(old, now *view) {
 }
 
 func (s *Service) revokeIn(ctx context.Context, v *view, p *pool, gone map[string]bool) {
-	held, _, err := s.read(ctx, v, p)
+	contents, err := v.store.contents(ctx, p, 0)
 	if err != nil {
 		s.log.Warn("leases of revoked keys are left to expire", "pool", p.name, "error", err)
 		return
 	}
-	for _, h := range held {
+	for _, h := range contents.held {
 		if gone[h.principal] {
-			_, _ = s.Invalidate(ctx, Ask{Pool: p.name, Owner: h.owner, Generation: h.generation}, ManagedKeyRevoked) // counted; else it expires
+			_, _ = s.end(ctx, v, p, h.Connection, strconv.FormatInt(h.Generation, 10), ManagedKeyRevoked) // counted; else it expires
 		}
 	}
 }
 
 const (
-	probeEvery  = 500 * time.Millisecond // while a breaker is not closed, or the store has not answered yet
+	lookEvery   = 500 * time.Millisecond // at a store that has not answered yet
+	heldEvery   = time.Second            // at the leases of exchanges in flight
 	sweepEvery  = 5 * time.Second
 	policyEvery = time.Minute // how often eviction settings are looked at
 )
 
-// watch sweeps the pools, probes a store that does not answer and looks at its eviction policy.
+// watch sweeps the pools, looks at the leases of exchanges in flight, calls a store that has not answered yet and looks at
+// its eviction policy.
 func (s *Service) watch(ctx context.Context) {
-	ticker := time.NewTicker(probeEvery)
+	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	var swept, looked time.Time
+	var swept, looked, policy time.Time
 	for {
 		v := s.view()
-		due := time.Since(swept) >= sweepEvery
-		if due {
-			swept = time.Now()
-		}
+		sweep, held := time.Since(swept) >= sweepEvery, time.Since(looked) >= heldEvery
 		for _, name := range v.poolNames {
-			if due || !v.store.breaker(name).settled() {
-				s.sweep(ctx, v, v.pools[name])
+			p := v.pools[name]
+			if sweep || v.store.shard(p).breaker.unknown() {
+				s.sweep(ctx, v, p)
+			}
+			if held {
+				s.lookAtHeld(ctx, v, p)
 			}
 		}
-		if time.Since(looked) >= policyEvery && v.store.checkEviction(ctx) {
-			looked = time.Now()
+		now := time.Now()
+		if sweep {
+			swept = now
+		}
+		if held {
+			looked = now
+		}
+		if now.Sub(policy) >= policyEvery && v.store.checkEviction(ctx) {
+			policy = now
 		}
 		select {
 		case <-ctx.Done():
@@ -135,37 +145,23 @@ func (s *Service) watch(ctx context.Context) {
 	}
 }
 
-// sweep writes down expired leases. It doubles as the probe: it is a write, so it succeeds only where leases can work.
+// maxPages bounds what one sweep goes through: a pool has at most four fields for each connection.
+const maxPages = 8 * maxConnections / 200
+
+// sweep removes what is over from a pool.
 func (s *Service) sweep(ctx context.Context, v *view, p *pool) {
-	r, err := v.store.call(ctx, p.name, v.store.scripts.sweep, []string{p.keys.pool, p.keys.events},
-		v.settings.MaxHold.Milliseconds(), v.settings.History)
-	if err == nil {
-		s.observer.pool(p.name, r.int(0), r.int(1), r.int(2))
-	}
-}
-
-// holder is one live lease of a pool, as its hash tells.
-type holder struct {
-	connection                     string
-	owner                          Owner
-	generation                     int64
-	principal                      string
-	acquiredAt, renewedAt, expires time.Time
-}
-
-// read lists the live leases of a pool and the connections that rest, with the end of their rest.
-func (s *Service) read(ctx context.Context, v *view, p *pool) ([]holder, map[string]time.Time, error) {
-	r, err := v.store.call(ctx, p.name, v.store.scripts.list, []string{p.keys.pool})
-	if err != nil {
-		return nil, nil, err
-	}
-	fields, _ := r.rest[0].([]any)
-	var held []holder
-	rests := map[string]time.Time{}
-	for pair := range slices.Chunk(fields, 2) {
-		if len(pair) == 2 {
-			held = readField(text(pair[0]), text(pair[1]), r.now, held, rests)
+	cursor := "0"
+	var active, cooling, expired int64
+	for range maxPages {
+		r, err := v.store.write(ctx, p, v.store.scripts.sweep, cursor, v.settings.MaxHold.Milliseconds(),
+			v.store.shard(p).highest.Load(), v.settings.History)
+		if err != nil {
+			return
+		}
+		active, cooling, expired = active+r.int(1), cooling+r.int(2), expired+r.int(3)
+		if cursor = r.text(0); cursor == "0" || cursor == "" {
+			break
 		}
 	}
-	return held, rests, nil
+	s.observer.pool(p.name, active, cooling, expired)
 }

@@ -2,9 +2,7 @@ package lease
 
 import (
 	"context"
-	"net/http"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
 )
 
@@ -26,8 +24,11 @@ type Fence struct {
 	Pool       string
 	Connection string // value of the connection header
 	Cluster    string // Envoy cluster of the connection; may be empty
-	Generation int64
-	Moved      bool // the lease was moved to this connection just now
+	Generation int64  // of the lease, as the client knows it
+	// Token is the fencing token for the upstream: of all tokens that a connection is sent, a newer lease's is larger. It is
+	// drawn when a lease begins and whenever it moves; 0 for a request without a lease.
+	Token int64
+	Moved bool // the lease was moved to this connection just now
 
 	owner     Owner
 	principal string
@@ -47,59 +48,60 @@ func (s *Service) Check(ctx context.Context, a FenceAsk) (Fence, *Refusal) {
 	}
 	principal := principalID(a.Identity.Principal)
 	asked := time.Now()
-	found, err := v.lookUp(ctx, p, a.Owner, a.Generation, principal)
+	r, err := v.store.read(ctx, p, v.store.scripts.check, checkArgs(a.Owner, a.Generation, principal)...)
 	if err != nil {
 		return s.unchecked("check", v, p, err)
 	}
-	switch found.status {
+	switch r.status {
 	case "NONE":
 		return Fence{}, s.refused("check", p.name, refuse(LeaseRequired))
 	case "STALE":
 		return Fence{}, s.refused("check", p.name, refuse(FenceStale))
 	}
-	l := found.lease(p)
+	l := leaseOf(p, r)
+	f := s.fence(v, p, a, principal, asked, l)
 	if a.Pin != "" && a.Pin != l.Connection {
 		return Fence{}, s.refused("check", p.name, refuse(ConnectionMismatch))
 	}
-	why := p.eligible(a.Identity, a.Model, l.Connection)
-	if why == "" && found.status == "RESTING" {
+	why := p.eligible(a.Identity, l.model, a.Model, l.Connection)
+	if why == "" && r.status == "COOLDOWN" {
 		why = HealthOrCooldown
 		if a.Pin != "" { // the client wants this one and no other: it can only wait
-			rest := time.Duration(found.rests-found.now) * time.Millisecond
-			return Fence{}, s.refused("check", p.name, refuseFor(EligibilityUnavailable, rest, 0))
+			return Fence{}, s.refused("check", p.name, refuseFor(EligibilityUnavailable, r.until(2), 0))
 		}
 	}
 	if why != "" {
-		return s.moveAway(ctx, v, p, a, why)
+		return s.moveAway(ctx, v, p, a, l.model, why)
 	}
-	s.observer.answer("check", p.name, found.status)
-	return newFence(v, p, a, principal, asked, l), nil
+	s.cooldowns.forget(p.name, l.Connection)
+	s.observer.answer("check", p.name, r.status)
+	return f, nil
 }
 
-// lookUp reads and judges a lease.
-func (v *view) lookUp(ctx context.Context, p *pool, o Owner, generation int64, principal string) (judged, error) {
-	answer, err := v.store.read(ctx, p.name, v.store.scripts.check, []string{p.keys.owner(o), p.keys.pool})
-	if err != nil {
-		return judged{}, err
-	}
-	return judge(answer, o, generation, principal)
+func checkArgs(o Owner, generation int64, principal string) []any {
+	return []any{string(o), generation, principal, "0"}
 }
 
-func newFence(v *view, p *pool, a FenceAsk, principal string, asked time.Time, l Lease) Fence {
+// fence is the fence of a lease that the store has found, and what renewals in flight learn from it.
+func (s *Service) fence(v *view, p *pool, a FenceAsk, principal string, asked time.Time, l Lease) Fence {
+	v.store.shard(p).saw(l.token)
+	s.keepers.learn(leaseKey{p.name, a.Owner, l.Generation}, l.token)
 	held := l.ExpiresAt.Add(-l.validFor).Sub(l.AcquiredAt)
 	return Fence{
-		Pool: p.name, Connection: l.Connection, Cluster: p.byID[l.Connection].Cluster, Generation: l.Generation,
+		Pool: p.name, Connection: l.Connection, Cluster: p.byID[l.Connection].Cluster, Generation: l.Generation, Token: l.token,
 		owner: a.Owner, principal: principal, asked: asked, validFor: l.validFor, holdLeft: v.settings.MaxHold - held,
 	}
 }
 
-// moveAway moves the lease to a free eligible connection; when there is none the lease ends.
-func (s *Service) moveAway(ctx context.Context, v *view, p *pool, a FenceAsk, why EndReason) (Fence, *Refusal) {
-	candidates := p.candidates(a.Identity, a.Model)
-	ask := Ask{Pool: a.Pool, Owner: a.Owner, Generation: a.Generation, Identity: a.Identity}
+// moveAway moves the lease to a free connection that is eligible for what it was acquired for and for the request; when
+// there is none the lease ends.
+func (s *Service) moveAway(ctx context.Context, v *view, p *pool, a FenceAsk, model string, why EndReason) (Fence, *Refusal) {
+	candidates := p.candidates(a.Identity, model, a.Model)
+	principal := principalID(a.Identity.Principal)
 	asked := time.Now()
-	r, err := v.store.call(ctx, p.name, v.store.scripts.transition, p.endKeys(a.Owner),
-		transitionArgs(v, ask, "away", why, candidates)...)
+	args := []any{string(a.Owner), a.Generation, principal, string(why), v.settings.MaxHold.Milliseconds(),
+		v.store.shard(p).highest.Load(), v.settings.History}
+	r, err := v.store.confirmed(ctx, p, v.store.scripts.move, appendAll(args, candidates)...)
 	if err != nil {
 		return s.unchecked("check", v, p, err)
 	}
@@ -109,13 +111,17 @@ func (s *Service) moveAway(ctx context.Context, v *view, p *pool, a FenceAsk, wh
 	case "STALE":
 		return Fence{}, s.refused("check", p.name, refuse(FenceStale))
 	case "UNAVAILABLE":
+		s.keepers.ended(leaseKey{p.name, a.Owner, a.Generation})
 		if len(candidates) == 0 {
 			return Fence{}, s.refused("check", p.name, refuse(NoEligibleConnection))
 		}
-		return Fence{}, s.refused("check", p.name, refuseFor(EligibilityUnavailable, r.until(), 0))
+		return Fence{}, s.refused("check", p.name, refuseFor(EligibilityUnavailable, r.until(1), 0))
 	}
-	f := newFence(v, p, a, principalID(a.Identity.Principal), asked, leaseOf(p, r))
-	f.Moved = r.status == "MOVED"
+	l := leaseOf(p, r)
+	f := s.fence(v, p, a, principal, asked, l)
+	if f.Moved = r.status == "MOVED"; f.Moved {
+		outlive(ctx, l.token, r.now)
+	}
 	if a.Pin != "" && a.Pin != f.Connection {
 		return Fence{}, s.refused("check", p.name, refuse(ConnectionMismatch))
 	}
@@ -142,101 +148,45 @@ type UnmanagedAsk struct {
 	Model string
 }
 
-// Unmanaged picks the first connection that no live lease holds and that does not rest, in one round trip. A pinned
-// connection is the only candidate. Refusals: LEASE_CONNECTION_MISMATCH (the pinned one is leased),
-// LEASE_NO_ELIGIBLE_CONNECTION, LEASE_CAPACITY_UNAVAILABLE, LEASE_ELIGIBILITY_UNAVAILABLE, LEASE_SERVICE_UNAVAILABLE.
+// Unmanaged picks a connection that no live lease holds and that is not in cooldown, in one round trip; the last one of the
+// pool that there is, where acquires take the first. A pinned connection is the only candidate, and whatever speaks against
+// it is LEASE_CONNECTION_MISMATCH. Other refusals: LEASE_NO_ELIGIBLE_CONNECTION, LEASE_CAPACITY_UNAVAILABLE,
+// LEASE_ELIGIBILITY_UNAVAILABLE, LEASE_SERVICE_UNAVAILABLE.
 func (s *Service) Unmanaged(ctx context.Context, a UnmanagedAsk) (Fence, *Refusal) {
 	v := s.view()
 	p, refusal := v.pool(a.Pool)
 	if refusal != nil {
 		return Fence{}, s.refused("unmanaged", "", refusal)
 	}
-	var candidates []string
-	var fields []any
-	for _, c := range p.candidates(Identity{}, a.Model) {
-		if a.Pin == "" || a.Pin == c {
-			candidates = append(candidates, c)
-			fields = append(fields, "c:"+c, "r:"+c)
-		}
+	candidates := p.candidates(Identity{}, a.Model)
+	slices.Reverse(candidates)
+	if a.Pin != "" {
+		candidates = slices.DeleteFunc(candidates, func(c string) bool { return c != a.Pin })
 	}
 	if len(candidates) == 0 {
-		return Fence{}, s.refused("unmanaged", p.name, refuse(NoEligibleConnection))
+		return Fence{}, s.refused("unmanaged", p.name, refuseUnmanaged(a.Pin, refuse(NoEligibleConnection)))
 	}
-	answer, err := v.store.read(ctx, p.name, v.store.scripts.free, []string{p.keys.pool}, fields...)
+	r, err := v.store.read(ctx, p, v.store.scripts.free, appendAll(nil, candidates)...)
 	if err != nil {
 		return s.unchecked("unmanaged", v, p, err)
 	}
-	connection, refusal, err := free(answer, candidates)
-	if err != nil {
-		return s.unchecked("unmanaged", v, p, err)
+	switch r.status {
+	case "FREE":
+	case "CAPACITY":
+		return Fence{}, s.refused("unmanaged", p.name, refuseUnmanaged(a.Pin, refuseFor(CapacityUnavailable, r.until(1), int(r.int(0)))))
+	default:
+		return Fence{}, s.refused("unmanaged", p.name, refuseUnmanaged(a.Pin, refuseFor(EligibilityUnavailable, r.until(1), 0)))
 	}
-	if refusal != nil {
-		if a.Pin != "" && refusal.Reason == CapacityUnavailable {
-			refusal = refuse(ConnectionMismatch)
-		}
-		return Fence{}, s.refused("unmanaged", p.name, refusal)
-	}
+	connection := r.text(0)
+	s.cooldowns.forget(p.name, connection)
 	s.observer.answer("unmanaged", p.name, "FREE")
 	return Fence{Pool: p.name, Connection: connection, Cluster: p.byID[connection].Cluster}, nil
 }
 
-// maxRest bounds what an upstream can ask for.
-const maxRest = 24 * time.Hour
-
-// Cooldown says how long a connection is to rest after an upstream's answer, 0 for not at all. It rests after 401, 402,
-// 403 and 429; a Retry-After (seconds or a date; dates are taken against the answer's own Date header when it has one)
-// wins over the configured time.
-func (s *Service) Cooldown(status int, retryAfter, date string) time.Duration {
-	switch status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusTooManyRequests:
-	default:
-		return 0
+// refuseUnmanaged keeps from whoever pins a connection without a lease what there is and who holds it.
+func refuseUnmanaged(pin string, r *Refusal) *Refusal {
+	if pin != "" {
+		return refuse(ConnectionMismatch)
 	}
-	if d, ok := ParseRetryAfter(retryAfter, date); ok {
-		return min(d, maxRest)
-	}
-	return min(s.view().settings.Cooldown, maxRest)
-}
-
-// ParseRetryAfter reads a Retry-After header: seconds, or a date, which counts from the answer's own Date header when it has
-// one. It is false where the value is neither; the duration is never negative, and of seconds at most a day.
-func ParseRetryAfter(value, date string) (time.Duration, bool) {
-	value = strings.TrimSpace(value)
-	if value == "" {
-		return 0, false
-	}
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil && seconds >= 0 {
-		return time.Duration(min(seconds, int64(maxRest/time.Second))) * time.Second, true
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0, false
-	}
-	now := time.Now()
-	if sent, err := http.ParseTime(strings.TrimSpace(date)); err == nil {
-		now = sent
-	}
-	return max(at.Sub(now), 0), true
-}
-
-// Rest lets a connection rest; a longer rest that is already set stays. Leases bound to it move at their next check, and
-// nobody acquires it meanwhile.
-func (s *Service) Rest(ctx context.Context, poolName, connection string, d time.Duration) *Refusal {
-	v := s.view()
-	p, refusal := v.pool(poolName)
-	if refusal != nil {
-		return s.refused("rest", "", refusal)
-	}
-	if p.byID[connection].ID == "" {
-		return s.refused("rest", p.name, refuse(NoEligibleConnection))
-	}
-	if d <= 0 {
-		return nil
-	}
-	_, err := v.store.call(ctx, p.name, v.store.scripts.rest, []string{p.keys.pool}, connection, min(d, maxRest).Milliseconds())
-	if err != nil {
-		return s.unavailable("rest", p.name, err)
-	}
-	s.observer.answer("rest", p.name, "RESTING")
-	return nil
+	return r
 }

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,23 +165,92 @@ func TestLeasesSurviveAReload(t *testing.T) {
 
 func TestCooldownFollowsTheUpstream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		svc := newService(t, settings("acct-1"))
+		s := settings("acct-1")
+		svc := newService(t, s)
+		const usual = 30 * time.Second
 		for _, c := range []struct {
 			status           int
 			retryAfter, date string
 			want             time.Duration
 		}{
 			{200, "60", "", 0}, {500, "60", "", 0}, {503, "60", "", 0},
-			{401, "", "", 30 * time.Second}, {402, "", "", 30 * time.Second}, {403, "nonsense", "", 30 * time.Second}, {429, "-5", "", 30 * time.Second},
-			{429, "5", "", 5 * time.Second}, {429, " 90 ", "", 90 * time.Second}, {429, "0", "", 0},
-			{429, "99999999999999", "", 24 * time.Hour},
+			{401, "", "", 0}, {402, "60", "", 0}, {403, "", "", 0}, // the client authenticates itself
+			{429, "", "", usual}, {429, "nonsense", "", usual}, {429, "-5", "", usual},
+			{429, "5", "", 5 * time.Second}, {429, " 90 ", "", 90 * time.Second},
+			{429, "0", "", usual}, {429, "Mon, 01 Jan 1990 00:00:10 GMT", "", usual}, // is none
+			{429, "601", "", 10 * time.Minute}, {429, "99999999999999", "", 10 * time.Minute},
 			{429, "Sat, 01 Jan 2000 00:02:00 GMT", "", 2 * time.Minute},
 			{429, "Mon, 01 Jan 2024 00:00:10 GMT", "Mon, 01 Jan 2024 00:00:00 GMT", 10 * time.Second},
-			{429, "Mon, 01 Jan 1990 00:00:10 GMT", "", 0},
 		} {
-			if got := svc.Cooldown(c.status, c.retryAfter, c.date); got != c.want {
-				t.Errorf("status %d, Retry-After %q, Date %q: rest %v, want %v", c.status, c.retryAfter, c.date, got, c.want)
+			a := lease.Answered{Pool: pool, Connection: "acct-1", Leased: true, Status: c.status, RetryAfter: c.retryAfter, Date: c.date}
+			if got := svc.CooldownFor(a); got != c.want {
+				t.Errorf("status %d, Retry-After %q, Date %q: cooldown %v, want %v", c.status, c.retryAfter, c.date, got, c.want)
 			}
+		}
+		// where the gateway authenticates, what is said about that counts, for requests with a lease
+		p := s.Pools[pool]
+		p.GatewayAuth = true
+		s.Pools = map[string]lease.PoolSettings{pool: p}
+		svc = newService(t, s)
+		for leased, want := range map[bool]time.Duration{true: usual, false: 0} {
+			if got := svc.CooldownFor(lease.Answered{Pool: pool, Connection: "acct-1", Leased: leased, Status: 403}); got != want {
+				t.Errorf("403 with gatewayAuth, leased %v: cooldown %v, want %v", leased, got, want)
+			}
+		}
+		// a longest cooldown of 0 turns them off
+		s.Cooldown.Max = 0
+		if got := newService(t, s).CooldownFor(lease.Answered{Pool: pool, Connection: "acct-1", Status: 429, RetryAfter: "5"}); got != 0 {
+			t.Errorf("cooldown %v with max 0, want none", got)
+		}
+	})
+}
+
+func TestRepetitionsWithinACooldownCostNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var calls atomic.Int64
+		svc := newInterposed(t, settings("acct-1", "acct-2"), func(script string, _ []any) error {
+			if script == "cooldown" {
+				calls.Add(1)
+			}
+			return nil
+		})
+		ctx := context.Background()
+		answered := lease.Answered{Pool: pool, Connection: "acct-1", Status: 429}
+		for range 100 {
+			if d := svc.CooldownFor(answered); d > 0 {
+				if r := svc.SetCooldown(ctx, pool, "acct-1", d); r != nil {
+					t.Fatal(r.Reason)
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls of the store for 100 answers within a cooldown, want 1", n)
+		}
+		listing, err := svc.List(ctx, pool, 0)
+		if err != nil || listing.Connections[0].State != "cooldown" || time.Until(*listing.Connections[0].Cooldown) != 20*time.Second {
+			t.Errorf("%+v %v, want 20 s left of the first 30", listing.Connections[0], err)
+		}
+		// an operator ends it, and the next answer begins another
+		if ended, r := svc.EndCooldown(ctx, pool, "acct-1"); r != nil || !ended {
+			t.Errorf("end of the cooldown: %v %q", ended, reason(r))
+		}
+		if ended, r := svc.EndCooldown(ctx, pool, "acct-1"); r != nil || ended {
+			t.Errorf("end of no cooldown: %v %q, want false", ended, reason(r))
+		}
+		if l := acquire(t, svc, 1, teamA); l.Connection != "acct-1" {
+			t.Errorf("acquired %s after the cooldown was ended, want acct-1", l.Connection)
+		}
+		if d := svc.CooldownFor(answered); d == 0 {
+			t.Error("no cooldown after the one before was ended")
+		}
+		// an upstream cannot ask for more than the longest
+		if r := svc.SetCooldown(ctx, pool, "acct-2", 24*time.Hour); r != nil {
+			t.Fatal(r.Reason)
+		}
+		listing, _ = svc.List(ctx, pool, 0)
+		if got := time.Until(*listing.Connections[1].Cooldown); got != 10*time.Minute {
+			t.Errorf("a cooldown of a day lasts %v, want 10 min", got)
 		}
 	})
 }

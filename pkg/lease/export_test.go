@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,12 +15,24 @@ func (s *Service) SetTTL(ttl time.Duration) {
 	s.current.Store(&v)
 }
 
-// Client is the store's client.
-func (s *Service) Client() redis.UniversalClient { return s.view().store.client }
+// Client is the client of a store that is a Redis.
+func (s *Service) Client() redis.UniversalClient {
+	return s.engine().(*remote).client
+}
 
-// Pause opens no breaker, it only says whether one is open.
+func (s *Service) engine() engine {
+	e := s.view().store.engine
+	if i, ok := e.(*interposed); ok {
+		e = i.engine
+	}
+	return e
+}
+
+// BreakerState is the state of a pool's breaker.
 func (s *Service) BreakerState(pool string) string {
-	return s.view().store.breaker(pool).State().String()
+	v := s.view()
+	state, _ := v.store.shard(v.pools[pool]).breaker.now()
+	return state
 }
 
 // SweepNow writes down what has expired.
@@ -30,18 +43,99 @@ func (s *Service) SweepNow(ctx context.Context) {
 	}
 }
 
-// StoreKeys are the keys of an owner in a pool.
-func (s *Service) StoreKeys(pool string, o Owner) (owner, ended, fields, events string) {
+// StoreKeys are the keys of a pool.
+func (s *Service) StoreKeys(pool string) (leases, events string) {
 	k := s.view().pools[pool].keys
-	return k.owner(o), k.ended(o), k.pool, k.events
+	return k.pool, k.events
 }
 
 // ValidFor is what was left of the lease when the store answered.
 func (l Lease) ValidFor() time.Duration { return l.validFor }
+
+// Token is the fencing token on the lease's connection.
+func (l Lease) Token() int64 { return l.token }
 
 // KeptLeases is the number of leases that are renewed at the moment.
 func (s *Service) KeptLeases() int {
 	s.keepers.mu.Lock()
 	defer s.keepers.mu.Unlock()
 	return len(s.keepers.byLease)
+}
+
+// Interposed has every call of the store pass before, which may fail it, and after, which sees and may change its answer.
+func (o Options) Interposed(before func(script string, args []any) error, after func(script string, value any, err error) error) Options {
+	o.wrap = func(e engine) engine { return &interposed{e, before, after} }
+	return o
+}
+
+type interposed struct {
+	engine
+	before func(string, []any) error
+	after  func(string, any, error) error
+}
+
+func (i *interposed) run(ctx context.Context, calls []*call, replicas int, wait time.Duration) {
+	for _, c := range calls {
+		if i.before != nil {
+			if c.err = i.before(c.script.name, c.args); c.err != nil {
+				continue
+			}
+		}
+		i.engine.run(ctx, []*call{c}, replicas, wait)
+		if i.after != nil {
+			c.err = i.after(c.script.name, c.value, c.err)
+		}
+	}
+}
+
+// Forget takes a pool's data out of the store, as a loss of it does.
+func (s *Service) Forget(pool string) {
+	v := s.view()
+	keys := v.pools[pool].keys.both()
+	switch e := s.engine().(type) {
+	case *embedded:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.data.hashes, keys[0])
+		delete(e.data.streams, keys[1])
+	case *remote:
+		e.client.Del(context.Background(), keys...)
+	}
+}
+
+// Fields are the fields of a pool's hash.
+func (s *Service) Fields(pool string) map[string]string {
+	v := s.view()
+	key := v.pools[pool].keys.pool
+	switch e := s.engine().(type) {
+	case *embedded:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		fields := map[string]string{}
+		if h := e.data.hashes[key]; h != nil {
+			for name, value := range h.fields {
+				fields[name] = value
+			}
+		}
+		return fields
+	case *remote:
+		return e.client.HGetAll(context.Background(), key).Val()
+	}
+	return nil
+}
+
+// SetNumber sets the last number that a pool of the embedded store has given.
+func (s *Service) SetNumber(pool, n string) {
+	v := s.view()
+	e := s.engine().(*embedded)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.data.set(v.pools[pool].keys.pool, "gen", n)
+}
+
+// End ends the lease on a connection with the exact generation.
+func (s *Service) End(ctx context.Context, pool, connection string, generation int64, why EndReason) *Refusal {
+	v := s.view()
+	_, refusal := s.end(ctx, v, v.pools[pool], connection, strconv.FormatInt(generation, 10), why)
+	return refusal
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/sony/gobreaker/v2"
 )
 
 // healthyAfter is how long a pool's breaker must have been closed before the component is called healthy again, so that a
@@ -34,8 +32,10 @@ func (s *Service) State() State {
 	v := s.view()
 	st := State{Status: "ok", Store: v.store.kind, Eviction: v.store.evictionPolicy(), Pools: map[string]PoolState{}}
 	for _, name := range v.poolNames {
-		p := PoolState{Status: "ok", Breaker: v.store.breaker(name).State().String()}
-		if err := v.store.breaker(name).healthy(); err != nil {
+		b := v.store.shard(v.pools[name]).breaker
+		state, _ := b.now()
+		p := PoolState{Status: "ok", Breaker: state}
+		if err := b.healthy(); err != nil {
 			p.Status, p.Error = "degraded", err.Error()
 			st.Status = "degraded"
 		}
@@ -49,62 +49,25 @@ func (s *Service) Healthy(context.Context) error {
 	v := s.view()
 	var errs []error
 	for _, name := range v.poolNames {
-		if err := v.store.breaker(name).healthy(); err != nil {
+		if err := v.store.shard(v.pools[name]).breaker.healthy(); err != nil {
 			errs = append(errs, fmt.Errorf("lease store of pool %s: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (b *breaker) healthy() error {
-	state := b.State()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case state != gobreaker.StateClosed || time.Since(b.lastOpen) < healthyAfter:
-	case !b.answered:
-	default:
-		return nil
-	}
-	if b.lastErr != nil {
-		return b.lastErr
-	}
-	return errors.New("has not answered yet")
-}
-
-// settled says that the pool needs no probe.
-func (b *breaker) settled() bool {
-	b.mu.Lock()
-	answered := b.answered
-	b.mu.Unlock()
-	return answered && b.State() == gobreaker.StateClosed
-}
-
-// note remembers the outcome of a call that the store was asked.
-func (b *breaker) note(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err == nil {
-		b.answered = true
-		return
-	}
-	b.lastErr = err
-}
-
-// isPaused says that the breaker did not let the call through.
-func isPaused(err error) bool {
-	return errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests)
-}
-
 // checkEviction warns when the server may evict keys: leases would be lost before they expire. It says whether it could
 // look; a server that hides its settings counts as looked at.
 func (s *store) checkEviction(ctx context.Context) bool {
-	if s.kind == "embedded" {
+	server, ok := s.engine.(interface {
+		evictionPolicy(context.Context) (string, error)
+	})
+	if !ok {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, 4*s.timeout)
 	defer cancel()
-	info, err := s.client.Info(ctx, "memory").Result()
+	policy, err := server.evictionPolicy(ctx)
 	if err != nil {
 		denied := strings.HasPrefix(err.Error(), "NOPERM")
 		if denied {
@@ -112,7 +75,6 @@ func (s *store) checkEviction(ctx context.Context) bool {
 		}
 		return denied
 	}
-	policy := infoField(info, "maxmemory_policy")
 	s.mu.Lock()
 	changed := s.eviction != policy
 	s.eviction = policy

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,32 +11,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headgate/headgate/pkg/lease"
 )
 
 // outage makes a store's calls fail while it is on.
 type outage struct{ on atomic.Bool }
 
-var errOutage = errors.New("outage of the test")
-
-func (o *outage) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (o *outage) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if o.on.Load() {
-			cmd.SetErr(errOutage)
-			return errOutage
-		}
-		return next(ctx, cmd)
+func (o *outage) fail(string, []any) error {
+	if o.on.Load() {
+		return errors.New("outage of the test")
 	}
-}
-
-func (o *outage) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return nil
 }
 
 // losses collects what onLost is told.
@@ -117,7 +101,7 @@ func TestLeaseEndedInMidResponseIsReported(t *testing.T) {
 		defer svc.Keep(f, lost.add).Stop()
 		defer svc.Keep(f, lost.add).Stop()
 		time.Sleep(10 * time.Second)
-		if _, r := svc.Invalidate(context.Background(), ask(t, svc, 1, teamA, l.Generation), lease.ManagedKeyRevoked); r != nil {
+		if r := svc.End(context.Background(), pool, l.Connection, l.Generation, lease.ManagedKeyRevoked); r != nil {
 			t.Fatal(r.Reason)
 		}
 		time.Sleep(31 * time.Second)
@@ -160,8 +144,7 @@ func TestRenewalSurvivesAnOutageShorterThanTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var lost losses
 		var down outage
-		svc := newService(t, settings("acct-1"))
-		svc.Client().AddHook(&down)
+		svc := newInterposed(t, settings("acct-1"), down.fail)
 		l, f := inFlight(t, svc)
 		defer svc.Keep(f, lost.add).Stop()
 		// Given an outage from 30 s to 110 s, over the renewal at 40 s
@@ -172,12 +155,12 @@ func TestRenewalSurvivesAnOutageShorterThanTheLease(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		_, r := svc.Check(context.Background(), fence(t, svc, 1, teamA, l.Generation))
 		expect(t, "after an outage of 80 s", r, "")
-		// when an outage outlasts the lease, then it is lost when it ends, without asking anybody
+		// when an outage outlasts the lease, then it counts as lost at its end, and nobody says that it expired
 		down.on.Store(true)
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		if got := lost.all(); !slices.Equal(got, []lease.EndReason{lease.TTLExpired}) {
-			t.Errorf("lost %v, want TTL_EXPIRED", got)
+		if got := lost.all(); !slices.Equal(got, []lease.EndReason{lease.LostUnconfirmed}) {
+			t.Errorf("lost %v, want UNCONFIRMED", got)
 		}
 	})
 }

@@ -25,13 +25,18 @@ const (
 // Lease is a lease as the store answered. All times are the store's.
 type Lease struct {
 	State      string // ACTIVE, RELEASED or INVALIDATED
-	Outcome    string // ACQUIRED, REUSED, RENEWED, RELEASED, INVALIDATED, MOVED, VALID
+	Outcome    string // ACQUIRED, REUSED, RENEWED, RELEASED, INVALIDATED, MOVED, VALID, COOLDOWN
 	Pool       string
 	Connection string
 	Generation int64
 	AcquiredAt time.Time
 	RenewedAt  time.Time
 	ExpiresAt  time.Time
+
+	token     int64  // fencing token on the connection
+	model     string // it was acquired for
+	owner     Owner
+	principal string
 
 	// validFor is what was left of it when the store answered; it is counted from before the store was asked.
 	validFor time.Duration
@@ -43,19 +48,6 @@ type Ask struct {
 	Owner      Owner
 	Generation int64
 	Identity   Identity
-}
-
-// leaseOf reads the answer of a script that found a lease.
-func leaseOf(p *pool, r reply) Lease {
-	l := Lease{
-		State: "ACTIVE", Outcome: r.status, Pool: p.name, Connection: r.text(0), Generation: r.int(1),
-		AcquiredAt: time.UnixMilli(r.int(2)).UTC(), RenewedAt: time.UnixMilli(r.int(3)).UTC(), ExpiresAt: time.UnixMilli(r.int(4)).UTC(),
-		validFor: time.Duration(r.int(4)-r.now) * time.Millisecond,
-	}
-	if r.status == "RELEASED" || r.status == "INVALIDATED" {
-		l.State = r.status
-	}
-	return l
 }
 
 // Acquire binds the owner to a free connection that serves the model, or extends the lease it has. Refusals:
@@ -77,17 +69,20 @@ func (s *Service) Acquire(ctx context.Context, a Ask, model string) (Lease, *Ref
 		return Lease{}, s.refused("acquire", p.name, refuse(NoEligibleConnection))
 	}
 	attempt := newAttempt()
+	c := call{script: v.store.scripts.acquire, keys: p.keys.attempt(attempt), write: true, confirm: true,
+		args: acquireArgs(v, p, a, attempt, model, candidates)}
 	start := time.Now()
-	r, confirmed, err := v.store.callConfirmed(ctx, p.name, v.store.scripts.acquire,
-		[]string{p.keys.owner(a.Owner), p.keys.ended(a.Owner), p.keys.pool, p.keys.events, p.keys.attempt(attempt)},
-		acquireArgs(v, a, attempt, candidates)...)
-	if err != nil || (r.status == "ACQUIRED" && !confirmed) {
-		s.abandon(abandoned{view: v, pool: p, owner: a.Owner, attempt: attempt})
+	r, err := v.store.do(ctx, p, &c)
+	if err != nil {
+		if c.sent && r.status != "REUSED" {
+			s.abandon(abandoned{view: v, pool: p, owner: a.Owner, attempt: attempt})
+		}
 		return Lease{}, s.unavailable("acquire", p.name, err)
 	}
 	switch r.status {
 	case "ACQUIRED", "REUSED":
 		l := leaseOf(p, r)
+		v.store.shard(p).saw(l.token)
 		if r.status == "ACQUIRED" {
 			outlive(ctx, l.Generation, r.now)
 		}
@@ -98,9 +93,9 @@ func (s *Service) Acquire(ctx context.Context, a Ask, model string) (Lease, *Ref
 		s.observer.answer("acquire", p.name, r.status)
 		return l, nil
 	case "CAPACITY":
-		return Lease{}, s.refused("acquire", p.name, refuseFor(CapacityUnavailable, r.until(), int(r.int(0))))
+		return Lease{}, s.refused("acquire", p.name, refuseFor(CapacityUnavailable, r.until(1), int(r.int(0))))
 	case "ELIGIBILITY":
-		return Lease{}, s.refused("acquire", p.name, refuseFor(EligibilityUnavailable, r.until(), 0))
+		return Lease{}, s.refused("acquire", p.name, refuseFor(EligibilityUnavailable, r.until(1), 0))
 	case "STALE":
 		return Lease{}, s.refused("acquire", p.name, refuse(FenceStale))
 	default:
@@ -111,124 +106,87 @@ func (s *Service) Acquire(ctx context.Context, a Ask, model string) (Lease, *Ref
 // maxOutlive bounds the wait of outlive, for a store whose clock was set back.
 const maxOutlive = 100 * time.Millisecond
 
-// outlive waits, a millisecond as a rule, until the store's clock has passed a generation before anybody sees it. A store
-// that then loses everything begins again at its clock, above every generation that was ever handed out; without the wait,
-// acquires that come faster than one a millisecond would count ahead of the clock.
-func outlive(ctx context.Context, generation, now int64) {
-	ahead := time.Duration(generation+1-now) * time.Millisecond
+// outlive waits, a millisecond as a rule, until the store's clock has passed a number before anybody sees it. A store that
+// then loses everything begins again at its clock, above every number that was ever handed out; without the wait, acquires
+// that come faster than one a millisecond would count ahead of the clock.
+func outlive(ctx context.Context, number, now int64) {
+	ahead := time.Duration(number+1-now) * time.Millisecond
+	if ahead > maxOutlive { // the clock was set back: no wait is long enough
+		return
+	}
 	select {
-	case <-time.After(min(ahead, maxOutlive)):
+	case <-time.After(ahead):
 	case <-ctx.Done(): // the lease is valid all the same
 	}
 }
 
-func acquireArgs(v *view, a Ask, attempt string, candidates []string) []any {
-	args := []any{string(a.Owner), principalID(a.Identity.Principal), attempt, v.ttl.Milliseconds(),
-		v.settings.MaxHold.Milliseconds(), v.store.grace.Milliseconds(), v.settings.History}
-	for _, c := range candidates {
+func acquireArgs(v *view, p *pool, a Ask, attempt, model string, candidates []string) []any {
+	args := []any{string(a.Owner), principalID(a.Identity.Principal), attempt, v.ttl.Milliseconds(), v.settings.MaxHold.Milliseconds(),
+		v.store.shard(p).highest.Load(), v.settings.History, model}
+	return appendAll(args, candidates)
+}
+
+func appendAll(args []any, connections []string) []any {
+	for _, c := range connections {
 		args = append(args, c)
 	}
 	return args
 }
 
-// until is the time from the store's clock to the moment named after a count, in an answer that says when to come back.
-func (r reply) until() time.Duration { return time.Duration(r.int(1)-r.now) * time.Millisecond }
-
 // Renew extends the lease. Every mismatch is LEASE_FENCE_STALE.
 func (s *Service) Renew(ctx context.Context, a Ask) (Lease, *Refusal) {
-	v := s.view()
-	return s.act(ctx, v, "renew", a, func(p *pool) (*script, []string, []any) {
-		return v.store.scripts.renew, []string{p.keys.owner(a.Owner), p.keys.pool, p.keys.events},
-			renewArgs(v, a.Owner, a.Generation, principalID(a.Identity.Principal))
+	return s.act(ctx, "renew", a, func(v *view, p *pool) (reply, error) {
+		return v.store.confirmed(ctx, p, v.store.scripts.renew, renewArgs(v, a.Owner, a.Generation, principalID(a.Identity.Principal))...)
 	})
 }
 
 func renewArgs(v *view, o Owner, generation int64, principal string) []any {
-	return []any{string(o), generation, principal, v.ttl.Milliseconds(), v.settings.MaxHold.Milliseconds(),
-		v.store.grace.Milliseconds(), v.settings.History}
+	return []any{string(o), generation, principal, v.ttl.Milliseconds(), v.settings.MaxHold.Milliseconds(), v.settings.History}
 }
 
-// Release ends the lease; a repeat gets the same answer for a day. Every mismatch is LEASE_FENCE_STALE.
+// Release ends the lease; a repeat gets the same answer until somebody else's lease ends on its connection, for at most a
+// day. Every mismatch is LEASE_FENCE_STALE.
 func (s *Service) Release(ctx context.Context, a Ask, reason EndReason) (Lease, *Refusal) {
-	v := s.view()
-	return s.act(ctx, v, "release", a, func(p *pool) (*script, []string, []any) {
-		return v.store.scripts.release, p.endKeys(a.Owner),
-			[]any{string(a.Owner), a.Generation, principalID(a.Identity.Principal), string(reason), v.settings.History}
+	l, refusal := s.act(ctx, "release", a, func(v *view, p *pool) (reply, error) {
+		return v.store.confirmed(ctx, p, v.store.scripts.release, string(a.Owner), a.Generation, principalID(a.Identity.Principal),
+			string(reason), v.settings.History)
 	})
+	if refusal == nil {
+		s.keepers.ended(leaseKey{a.Pool, a.Owner, a.Generation})
+	}
+	return l, refusal
 }
 
 // Status returns the live lease, its connection included. Every mismatch is LEASE_FENCE_STALE.
 func (s *Service) Status(ctx context.Context, a Ask) (Lease, *Refusal) {
-	v := s.view()
-	p, refusal := v.pool(a.Pool)
-	if refusal != nil {
-		return Lease{}, s.refused("status", "", refusal)
-	}
-	found, err := v.lookUp(ctx, p, a.Owner, a.Generation, principalID(a.Identity.Principal))
-	if err != nil {
-		return Lease{}, s.unavailable("status", p.name, err)
-	}
-	if found.status == "NONE" || found.status == "STALE" {
-		return Lease{}, s.refused("status", p.name, refuse(FenceStale))
-	}
-	s.observer.answer("status", p.name, found.status)
-	return found.lease(p), nil
-}
-
-// Invalidate ends a lease whoever its principal is: the generation must be exact, a.Identity is not looked at.
-func (s *Service) Invalidate(ctx context.Context, a Ask, reason EndReason) (Lease, *Refusal) {
-	v := s.view()
-	return s.act(ctx, v, "invalidate", a, func(p *pool) (*script, []string, []any) {
-		return v.store.scripts.invalidate, p.endKeys(a.Owner),
-			[]any{string(a.Owner), a.Generation, string(reason), v.settings.History}
+	return s.act(ctx, "status", a, func(v *view, p *pool) (reply, error) {
+		args := checkArgs(a.Owner, a.Generation, principalID(a.Identity.Principal))
+		if v.store.replicas == 0 {
+			return v.store.read(ctx, p, v.store.scripts.check, args...)
+		}
+		args[len(args)-1] = "1" // a write that replicas can confirm
+		return v.store.confirmed(ctx, p, v.store.scripts.check, args...)
 	})
-}
-
-// Transition moves a lease to the named connection, generation and expiry unchanged; to the one it has already is no
-// change. A connection that another lease holds is LEASE_CAPACITY_UNAVAILABLE, and the lease stays where it is.
-func (s *Service) Transition(ctx context.Context, a Ask, connection string, reason EndReason) (Lease, *Refusal) {
-	v := s.view()
-	if p, _ := v.pool(a.Pool); p != nil && p.byID[connection].ID == "" {
-		return Lease{}, s.refused("transition", p.name, refuse(NoEligibleConnection))
-	}
-	return s.act(ctx, v, "transition", a, func(p *pool) (*script, []string, []any) {
-		return v.store.scripts.transition, p.endKeys(a.Owner), transitionArgs(v, a, "to", reason, []string{connection})
-	})
-}
-
-func transitionArgs(v *view, a Ask, mode string, reason EndReason, to []string) []any {
-	args := []any{string(a.Owner), a.Generation, principalID(a.Identity.Principal), mode, string(reason),
-		v.store.grace.Milliseconds(), v.settings.History}
-	for _, c := range to {
-		args = append(args, c)
-	}
-	return args
-}
-
-// endKeys are the keys of everything that can end a lease.
-func (p *pool) endKeys(o Owner) []string {
-	return []string{p.keys.owner(o), p.keys.ended(o), p.keys.pool, p.keys.events}
 }
 
 // act runs an action on an existing lease.
-func (s *Service) act(ctx context.Context, v *view, action string, a Ask, call func(*pool) (*script, []string, []any)) (Lease, *Refusal) {
+func (s *Service) act(ctx context.Context, action string, a Ask, run func(*view, *pool) (reply, error)) (Lease, *Refusal) {
+	v := s.view()
 	p, refusal := v.pool(a.Pool)
 	if refusal != nil {
 		return Lease{}, s.refused(action, p.label(), refusal)
 	}
-	sc, keys, args := call(p)
-	r, err := v.store.call(ctx, p.name, sc, keys, args...)
+	r, err := run(v, p)
 	if err != nil {
 		return Lease{}, s.unavailable(action, p.name, err)
 	}
-	switch r.status {
-	case "NONE", "STALE":
+	if !r.granted() {
 		return Lease{}, s.refused(action, p.name, refuse(FenceStale))
-	case "UNAVAILABLE":
-		return Lease{}, s.refused(action, p.name, refuseFor(CapacityUnavailable, r.until(), int(r.int(0))))
 	}
+	l := leaseOf(p, r)
+	v.store.shard(p).saw(l.token)
 	s.observer.answer(action, p.name, r.status)
-	return leaseOf(p, r), nil
+	return l, nil
 }
 
 // managedOnly refuses who may not have leases.

@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,9 +131,15 @@ func TestReleaseIsRepeatable(t *testing.T) {
 		expect(t, "repeated by another principal", r, lease.FenceStale)
 		_, r = svc.Release(ctx, ask(t, svc, 1, teamA, l.Generation+1), lease.OwnerExit)
 		expect(t, "repeated with another generation", r, lease.FenceStale)
-		_, ended, _, _ := svc.StoreKeys(pool, owner(t, 1))
-		if ttl := svc.Client().PTTL(ctx, ended).Val(); ttl > 24*time.Hour || ttl < 24*time.Hour-11*time.Minute {
-			t.Errorf("the end is remembered for %v more, want a day", ttl)
+		time.Sleep(24*time.Hour - 11*time.Minute)
+		svc.SweepNow(ctx)
+		_, r = svc.Release(ctx, ask(t, svc, 1, teamA, l.Generation), lease.OwnerExit)
+		expect(t, "repeated within a day", r, "")
+		time.Sleep(2 * time.Minute)
+		svc.SweepNow(ctx)
+		svc.SweepNow(ctx)
+		if left := svc.Fields(pool); len(left) != 1 || left["gen"] == "" {
+			t.Errorf("after a day the pool holds %v, want the last number only", left)
 		}
 	})
 }
@@ -157,14 +164,14 @@ func TestWhoeverElseComesChangesNothing(t *testing.T) {
 		expect(t, "check of the next generation", r, lease.FenceStale)
 		_, r = svc.Check(ctx, fence(t, svc, 2, teamA, l.Generation))
 		expect(t, "check by another owner", r, lease.LeaseRequired)
-		_, r = svc.Invalidate(ctx, ask(t, svc, 1, teamA, l.Generation+1), lease.ManagedKeyRevoked)
-		expect(t, "invalidation of another generation", r, lease.FenceStale)
+		r = svc.End(ctx, pool, l.Connection, l.Generation+1, lease.ManagedKeyRevoked)
+		expect(t, "invalidation of another generation", r, lease.LeaseRequired)
 		_, r = svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation))
 		expect(t, "renewal by its owner", r, "")
-		_, r = svc.Invalidate(ctx, ask(t, svc, 1, teamB, l.Generation), lease.ManagedKeyRevoked)
+		r = svc.End(ctx, pool, l.Connection, l.Generation, lease.ManagedKeyRevoked)
 		expect(t, "invalidation of the exact generation", r, "")
-		_, r = svc.Invalidate(ctx, ask(t, svc, 1, teamA, l.Generation), lease.ManagedKeyRevoked)
-		expect(t, "repeated invalidation", r, lease.FenceStale)
+		r = svc.End(ctx, pool, l.Connection, l.Generation, lease.ManagedKeyRevoked)
+		expect(t, "repeated invalidation", r, lease.LeaseRequired)
 		_, r = svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
 		expect(t, "check after it", r, lease.LeaseRequired)
 	})
@@ -195,7 +202,7 @@ func TestRestingConnectionIsLeftForAFreeOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		svc, ctx := newService(t, settings("acct-1", "acct-2")), context.Background()
 		l := acquire(t, svc, 1, teamA)
-		if r := svc.Rest(ctx, pool, "acct-1", svc.Cooldown(429, "7", "")); r != nil {
+		if r := svc.SetCooldown(ctx, pool, "acct-1", svc.CooldownFor(lease.Answered{Pool: pool, Connection: "acct-1", Status: 429, RetryAfter: "7"})); r != nil {
 			t.Fatal(r.Reason)
 		}
 		f, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
@@ -224,7 +231,7 @@ func TestNowhereToMoveEndsTheLease(t *testing.T) {
 		svc, ctx := newService(t, settings("acct-1", "acct-2")), context.Background()
 		l := acquire(t, svc, 1, teamA)
 		acquire(t, svc, 2, teamA)
-		if r := svc.Rest(ctx, pool, "acct-1", 30*time.Second); r != nil {
+		if r := svc.SetCooldown(ctx, pool, "acct-1", 30*time.Second); r != nil {
 			t.Fatal(r.Reason)
 		}
 		pinned := fence(t, svc, 1, teamA, l.Generation)
@@ -249,7 +256,7 @@ func TestOnlyRestingCandidatesAreNotACapacityProblem(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		svc, ctx := newService(t, settings("acct-1", "acct-2")), context.Background()
 		for c, d := range map[string]time.Duration{"acct-1": 90 * time.Second, "acct-2": 20*time.Second + time.Millisecond} {
-			if r := svc.Rest(ctx, pool, c, d); r != nil {
+			if r := svc.SetCooldown(ctx, pool, c, d); r != nil {
 				t.Fatal(r.Reason)
 			}
 		}
@@ -274,7 +281,7 @@ func TestUnmanagedTrafficKeepsOffLeasedConnections(t *testing.T) {
 		_, r = svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool, Pin: "acct-1"})
 		expect(t, "pinned to a leased one", r, lease.ConnectionMismatch)
 		_, r = svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool, Pin: "acct-9"})
-		expect(t, "pinned to an unknown one", r, lease.NoEligibleConnection)
+		expect(t, "pinned to an unknown one", r, lease.ConnectionMismatch)
 		acquire(t, svc, 2, teamB)
 		_, r = svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool})
 		expect(t, "all leased", r, lease.CapacityUnavailable)
@@ -303,18 +310,71 @@ func TestModelsAndListsDecideWhatIsEligible(t *testing.T) {
 		if small.Connection != "acct-1" {
 			t.Errorf("bound to %s, want acct-1", small.Connection)
 		}
-		// the request's model decides too: the bound connection does not serve it, and no other is free
+		// the request's model decides too: the bound connection does not serve it, and no other is free; the lease ends
 		f := fence(t, svc, 2, teamA, small.Generation)
 		f.Model = "large"
 		_, r = svc.Check(ctx, f)
 		expect(t, "a model the bound one does not serve", r, lease.EligibilityUnavailable)
-		// a key that lost the bound connection moves to what it may still use, or ends
+		listing, err := svc.List(ctx, pool, 1)
+		if err != nil || listing.Events[0].Event != "invalidated" || listing.Events[0].Reason != lease.ModelIneligible {
+			t.Errorf("last event %+v (%v), want invalidated with MODEL_INELIGIBLE", listing.Events, err)
+		}
+		// a lease keeps its model: taken from the only connection that serves it, it ends, although another one is free
 		f = fence(t, svc, 1, teamA, l.Generation)
 		f.Identity.Connections = []string{"acct-1"}
-		moved, r := svc.Check(ctx, f)
-		if r != nil || moved.Connection != "acct-1" || !moved.Moved {
-			t.Errorf("after acct-2 was taken from the key: %+v %q, want moved to acct-1", moved, reason(r))
+		_, r = svc.Check(ctx, f)
+		expect(t, "after acct-2 was taken from the key", r, lease.NoEligibleConnection)
+	})
+}
+
+// TestLeaseMovesToWhatServesItsModelAndTheRequests: acct-1 serves m1, acct-2 m2, acct-3 both.
+func TestLeaseMovesToWhatServesItsModelAndTheRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := settings("acct-1", "acct-2", "acct-3")
+		for i, models := range [][]string{{"m1"}, {"m2"}, {"m1", "m2"}} {
+			s.Pools[pool].Connections[i].Models = models
 		}
+		svc, ctx := newService(t, s), context.Background()
+		l, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m1")
+		if r != nil || l.Connection != "acct-1" {
+			t.Fatalf("acquired %+v %q, want acct-1", l, reason(r))
+		}
+		// in cooldown it leaves for acct-3, not for acct-2, which comes first but does not serve m1
+		if f, r := move(t, svc, 1, teamA, l); r != nil || f.Connection != "acct-3" {
+			t.Fatalf("moved to %q %q, want acct-3", f.Connection, reason(r))
+		}
+		if _, r := svc.EndCooldown(ctx, pool, "acct-1"); r != nil {
+			t.Fatal(r.Reason)
+		}
+		// a request for m2 stays there
+		f := fence(t, svc, 1, teamA, l.Generation)
+		f.Model = "m2"
+		if got, r := svc.Check(ctx, f); r != nil || got.Connection != "acct-3" || got.Moved {
+			t.Errorf("a request for m2: %+v %q, want acct-3", got, reason(r))
+		}
+		// a lease on acct-1 moves for it
+		other, r := svc.Acquire(ctx, ask(t, svc, 2, teamA, 0), "m1")
+		if r != nil || other.Connection != "acct-1" {
+			t.Fatalf("acquired %+v %q, want acct-1", other, reason(r))
+		}
+		if _, r := svc.Release(ctx, ask(t, svc, 1, teamA, l.Generation), lease.OwnerExit); r != nil {
+			t.Fatal(r.Reason)
+		}
+		f = fence(t, svc, 2, teamA, other.Generation)
+		f.Model = "m2"
+		if got, r := svc.Check(ctx, f); r != nil || got.Connection != "acct-3" || !got.Moved {
+			t.Errorf("a request for m2 with a lease for m1: %+v %q, want moved to acct-3", got, reason(r))
+		}
+		// a model that nothing serves beside the lease's own ends it
+		f.Model = "m3"
+		_, r = svc.Check(ctx, f)
+		expect(t, "a model that nothing serves", r, lease.NoEligibleConnection)
+		// and without a lease the model decides as well
+		if got, r := svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool, Model: "m1"}); r != nil || got.Connection != "acct-3" {
+			t.Errorf("unmanaged for m1: %+v %q, want acct-3, the last that serves it", got, reason(r))
+		}
+		_, r = svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool, Model: "m3"})
+		expect(t, "unmanaged for m3", r, lease.NoEligibleConnection)
 	})
 }
 
@@ -360,11 +420,8 @@ func TestGenerationsGrowWhenTheStoresClockIsSetBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		// Given a pool whose last generation is a minute ahead of the clock
 		svc, ctx := newService(t, settings("acct-1")), context.Background()
-		_, _, fields, _ := svc.StoreKeys(pool, owner(t, 1))
 		ahead := time.Now().Add(time.Minute).UnixMilli()
-		if err := svc.Client().HSet(ctx, fields, "gen", ahead).Err(); err != nil {
-			t.Fatal(err)
-		}
+		svc.SetNumber(pool, strconv.FormatInt(ahead, 10))
 		// when owners come and go, then they count on from there, and wait for the clock only a little
 		for i := range int64(5) {
 			start := time.Now()

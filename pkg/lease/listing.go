@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -23,13 +23,13 @@ type PoolListing struct {
 	Error       string              `json:"error,omitempty"` // the store did not answer
 }
 
-// ConnectionListing is one connection: leased, resting or free.
+// ConnectionListing is one connection: leased, in cooldown or free.
 type ConnectionListing struct {
 	ID         string        `json:"id"`
 	Cluster    string        `json:"cluster,omitempty"`
 	State      string        `json:"state"`
 	Configured bool          `json:"configured"` // false: leased, but taken out of the configuration
-	RestsUntil *time.Time    `json:"restsUntil,omitempty"`
+	Cooldown   *time.Time    `json:"cooldownUntil,omitempty"`
 	Lease      *LeaseListing `json:"lease,omitempty"`
 }
 
@@ -38,6 +38,7 @@ type LeaseListing struct {
 	Owner      string    `json:"owner"`
 	Principal  string    `json:"principal"`
 	Generation int64     `json:"generation"`
+	Token      int64     `json:"token"` // fencing token on the connection
 	AcquiredAt time.Time `json:"acquiredAt"`
 	RenewedAt  time.Time `json:"renewedAt"`
 	ExpiresAt  time.Time `json:"expiresAt"`
@@ -103,73 +104,101 @@ func (s *Service) List(ctx context.Context, poolName string, events int) (PoolLi
 
 func (s *Service) listPool(ctx context.Context, v *view, p *pool, events int) (PoolListing, error) {
 	out := PoolListing{Pool: p.name, Connections: []ConnectionListing{}}
-	held, rests, err := s.read(ctx, v, p)
+	c, err := v.store.contents(ctx, p, events)
 	if err != nil {
 		return out, err
 	}
-	leased := map[string]holder{}
-	for _, h := range held {
-		leased[h.connection] = h
+	leased := map[string]Lease{}
+	for _, h := range c.held {
+		leased[h.Connection] = h
 	}
-	for _, c := range p.connections {
-		out.Connections = append(out.Connections, listConnection(c.ID, c.Cluster, true, leased, rests))
-		delete(leased, c.ID)
+	for _, one := range p.connections {
+		out.Connections = append(out.Connections, listConnection(one.ID, one.Cluster, true, leased, c.cooldowns))
+		delete(leased, one.ID)
 	}
 	for _, id := range sortedKeys(leased) {
-		out.Connections = append(out.Connections, listConnection(id, "", false, leased, rests))
+		out.Connections = append(out.Connections, listConnection(id, "", false, leased, c.cooldowns))
 	}
-	if events > 0 {
-		out.Events, err = v.store.events(ctx, p, events)
-	}
-	return out, err
+	out.Events = c.events
+	return out, nil
 }
 
-func listConnection(id, cluster string, configured bool, leased map[string]holder, rests map[string]time.Time) ConnectionListing {
+func listConnection(id, cluster string, configured bool, leased map[string]Lease, cooldowns map[string]time.Time) ConnectionListing {
 	c := ConnectionListing{ID: id, Cluster: cluster, State: "free", Configured: configured}
-	if until, resting := rests[id]; resting {
-		c.State, c.RestsUntil = "resting", &until
+	if until, cooling := cooldowns[id]; cooling {
+		c.State, c.Cooldown = "cooldown", &until
 	}
 	if h, held := leased[id]; held {
 		c.State = "leased"
-		c.Lease = &LeaseListing{
-			Owner: opaque("own_", string(h.owner)), Principal: opaque("prn_", h.principal), Generation: h.generation,
-			AcquiredAt: h.acquiredAt, RenewedAt: h.renewedAt, ExpiresAt: h.expires,
-		}
+		listing := h.listing()
+		c.Lease = &listing
 	}
 	return c
+}
+
+func (l Lease) listing() LeaseListing {
+	return LeaseListing{
+		Owner: opaque("own_", string(l.owner)), Principal: opaque("prn_", l.principal), Generation: l.Generation, Token: l.token,
+		AcquiredAt: l.AcquiredAt, RenewedAt: l.RenewedAt, ExpiresAt: l.ExpiresAt,
+	}
 }
 
 // opaque shortens a hash.
 func opaque(prefix, hash string) string { return prefix + hash[:min(opaqueLength, len(hash))] }
 
-// events reads the newest events of a pool.
-func (s *store) events(ctx context.Context, p *pool, n int) ([]Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	messages, err := s.client.XRevRangeN(ctx, p.keys.events, "+", "-", int64(n)).Result()
-	if err != nil {
-		return nil, failed("events", err)
-	}
-	var events []Event
-	for _, m := range messages {
-		events = append(events, readEvent(m))
-	}
-	return events, nil
+// contents is what a pool holds.
+type contents struct {
+	held      []Lease
+	cooldowns map[string]time.Time // until when, by connection
+	events    []Event              // newest first
 }
 
-func readEvent(m redis.XMessage) Event {
-	field := func(name string) string { return text(m.Values[name]) }
-	e := Event{
-		Event: field("event"), Owner: opaque("own_", field("owner")), Generation: field("generation"),
-		Connection: field("connection"), From: field("from"), Reason: EndReason(field("reason")),
+// contents reads a pool with so many of its latest events.
+func (s *store) contents(ctx context.Context, p *pool, events int) (contents, error) {
+	r, err := s.do(ctx, p, &call{script: s.scripts.list, keys: p.keys.both(), args: []any{events}})
+	if err != nil {
+		return contents{}, err
 	}
-	var ms int64
-	for _, c := range m.ID { // the part before the dash is the store's clock in ms
-		if c < '0' || c > '9' {
-			break
+	c := contents{cooldowns: map[string]time.Time{}}
+	for _, one := range r.list(0) {
+		if pair, ok := one.([]any); ok {
+			c.held = append(c.held, leaseOf(p, reply{now: r.now, rest: pair}))
 		}
-		ms = ms*10 + int64(c-'0')
 	}
-	e.At = time.UnixMilli(ms).UTC()
-	return e
+	for _, one := range r.list(1) {
+		if f := texts(one); len(f) == 2 {
+			c.cooldowns[f[0]] = moment(number(f[1]))
+		}
+	}
+	for _, one := range r.list(2) {
+		if pair, ok := one.([]any); ok && len(pair) == 2 {
+			c.events = append(c.events, readEvent(text(pair[0]), texts(pair[1])))
+		}
+	}
+	return c, nil
+}
+
+func texts(v any) []string {
+	all, _ := v.([]any)
+	list := make([]string, len(all))
+	for i, one := range all {
+		list[i] = text(one)
+	}
+	return list
+}
+
+// readEvent reads an entry of the history: its identifier, whose part before the dash is the store's clock in ms, and its
+// fields and values in turns.
+func readEvent(id string, pairs []string) Event {
+	fields := map[string]string{}
+	for pair := range slices.Chunk(pairs, 2) {
+		if len(pair) == 2 {
+			fields[pair[0]] = pair[1]
+		}
+	}
+	ms, _, _ := strings.Cut(id, "-")
+	return Event{
+		At: moment(number(ms)), Event: fields["event"], Owner: opaque("own_", fields["owner"]), Generation: fields["generation"],
+		Connection: fields["connection"], From: fields["from"], Reason: EndReason(fields["reason"]),
+	}
 }

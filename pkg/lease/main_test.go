@@ -101,10 +101,21 @@ func newService(t testing.TB, s lease.Settings) *lease.Service {
 
 func newLoggedService(t testing.TB, s lease.Settings, log io.Writer, o lease.Observer) *lease.Service {
 	t.Helper()
-	svc, err := lease.New(s, managers(s), lease.Options{
+	return newServiceWith(t, s, lease.Options{
 		Log:      slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Observer: o,
 	})
+}
+
+// newInterposed is newService with before in front of the store.
+func newInterposed(t testing.TB, s lease.Settings, before func(script string, args []any) error) *lease.Service {
+	t.Helper()
+	return newServiceWith(t, s, lease.Options{Log: slog.New(slog.DiscardHandler)}.Interposed(before, nil))
+}
+
+func newServiceWith(t testing.TB, s lease.Settings, o lease.Options) *lease.Service {
+	t.Helper()
+	svc, err := lease.New(s, managers(s), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,4 +208,21 @@ func file(t testing.TB, name, content string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// move has a lease leave its connection, which is put into cooldown.
+func move(t testing.TB, svc *lease.Service, n int, who string, l lease.Lease) (lease.Fence, *lease.Refusal) {
+	t.Helper()
+	if r := svc.SetCooldown(context.Background(), pool, l.Connection, time.Minute); r != nil {
+		return lease.Fence{}, r
+	}
+	return svc.Check(context.Background(), fence(t, svc, n, who, l.Generation))
+}
+
+// onServers runs a test on every server there is: a Redis, and a Valkey where one is found.
+func onServers(t *testing.T, test func(t *testing.T, addr string)) {
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, startRedis(t).Addr)
+	})
 }

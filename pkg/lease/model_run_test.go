@@ -2,15 +2,13 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/pkg/lease"
@@ -19,44 +17,83 @@ import (
 // acquired takes over what an acquire answered, after judging it.
 func (w *world) acquired(t *rapid.T, n int, who, name, connection string, l lease.Lease, before, after time.Time) {
 	if l.Outcome == "REUSED" {
-		if l.Generation != w.leases[n].generation {
-			t.Fatalf("reuse changed the generation from %d to %d", w.leases[n].generation, l.Generation)
+		if held := w.live(n, before); l.Generation != held.generation {
+			t.Fatalf("reuse changed the generation from %d to %d", held.generation, l.Generation)
 		}
 		w.extended(t, n, l, before, after)
 		return
 	}
-	previous := w.generation
-	if e, was := w.ended[n]; was {
-		previous = max(previous, e.generation)
-	}
-	if old := w.leases[n]; old != nil {
-		previous = max(previous, old.generation)
-	}
+	previous := max(w.number, w.highest)
 	byClock := l.Generation >= before.UnixMilli() && l.Generation <= after.UnixMilli()
 	if l.Connection != connection || l.Generation <= previous || (l.Generation != previous+1 && !byClock) {
 		t.Fatalf("acquired %+v between %d and %d; want %s and max(%d + 1, clock)", l, before.UnixMilli(), after.UnixMilli(), connection, previous)
 	}
-	if l.Generation <= w.highest {
-		t.Fatalf("generation %d is not above %d, which was handed out before", l.Generation, w.highest)
-	}
-	got := modelLease{owner: n, principal: who, connection: l.Connection, generation: l.Generation, acquired: l.AcquiredAt, renewed: l.RenewedAt, expires: l.ExpiresAt}
 	w.between(t, "acquiredAt", l.AcquiredAt, before, after)
 	if life := l.ExpiresAt.Sub(l.AcquiredAt); life != min(w.ttl, w.maxHold) {
 		t.Fatalf("a new lease lives %v, want %v", life, min(w.ttl, w.maxHold))
 	}
-	for _, c := range w.connections[name] { // fields that still named the owner are gone, as far as they were looked at
-		if w.holders[c].owner == n {
-			delete(w.holders, c)
-		}
+	w.bind(modelLease{owner: n, principal: who, name: name, connection: l.Connection, generation: l.Generation, token: l.Token(),
+		acquired: l.AcquiredAt, renewed: l.RenewedAt, expires: l.ExpiresAt})
+	w.number, w.highest, w.last[n] = l.Generation, l.Generation, l.Generation
+}
+
+// undone takes over an acquire whose answer was lost: the lease has ended again.
+func (w *world) undone(t *rapid.T, n int, who, name, connection string) {
+	if w.dropped[0] != "ACQUIRED" || w.dropped[2] != connection {
+		t.Fatalf("the answer that was lost is %v, the model acquires %s", w.dropped, connection)
 	}
-	delete(w.ended, n)
-	w.set(got)
-	w.generation, w.highest, w.last[n] = l.Generation, l.Generation, l.Generation
+	var owner, principal string
+	var generation, token, acquired, renewed, expires int64
+	if _, err := fmt.Sscanf(fmt.Sprint(w.dropped[3]), "%d %d %s %d %s %d %d", &expires, &renewed, &owner, &generation, &principal, &token, &acquired); err != nil {
+		t.Fatalf("%v: %v", w.dropped, err)
+	}
+	l := modelLease{owner: n, principal: who, name: name, connection: connection, generation: generation, token: token,
+		acquired: time.UnixMilli(acquired), renewed: time.UnixMilli(renewed), expires: time.UnixMilli(expires)}
+	w.bind(l)
+	w.end(w.bound[connection], true)
+	w.number, w.last[n] = l.generation, l.generation
+}
+
+// checkDropped judges a check of which an answer was lost: of the check itself, which then says nothing, or of the move.
+func (w *world) checkDropped(t *rapid.T, n int, who string, a lease.Ask, pin, name string, before time.Time, f lease.Fence, r *lease.Refusal) {
+	changed := w.dropped[0] == "MOVED" || w.dropped[0] == "UNAVAILABLE"
+	if w.exact && reason(r) != lease.ServiceUnavailable {
+		t.Fatalf("check answered %q although its answer was lost", reason(r))
+	}
+	if w.exact && !changed {
+		return
+	}
+	want, connection := w.check(n, who, a.Generation, pin, name, before)
+	w.resync(t)
+	switch {
+	case w.exact:
+	case want == "MOVED" || want == "VALID":
+		if r != nil || f.Connection != connection {
+			t.Fatalf("check asked for again answered %+v %q, the model says %s", f, reason(r), connection)
+		}
+		w.sent(t, n, a.Generation, connection, f)
+	case w.dropped[0] == "UNAVAILABLE": // asked for again, there is no lease any more
+		w.same(t, "check", lease.Lease{}, r, string(lease.LeaseRequired))
+	default:
+		w.same(t, "check", lease.Lease{}, r, want)
+	}
+}
+
+// sent judges what an upstream is sent: per connection the fencing token only grows.
+func (w *world) sent(t *rapid.T, n int, generation int64, connection string, f lease.Fence) {
+	held := w.bound[connection]
+	if f.Connection != connection || f.Generation != generation || f.Cluster != "to-"+connection || held == nil || f.Token != held.token {
+		t.Fatalf("check of owner %d sends to %+v, the model to %s with %+v", n, f, connection, held)
+	}
+	if f.Token < w.top[connection] {
+		t.Fatalf("%s is sent token %d after %d", connection, f.Token, w.top[connection])
+	}
+	w.top[connection] = f.Token
 }
 
 // extended takes over a renewal, after judging it.
 func (w *world) extended(t *rapid.T, n int, l lease.Lease, before, after time.Time) {
-	held := *w.leases[n]
+	held := w.bound[w.where[n]]
 	w.between(t, "renewedAt", l.RenewedAt, before, after)
 	want := l.RenewedAt.Add(w.ttl)
 	if limit := held.acquired.Add(w.maxHold); want.After(limit) {
@@ -65,11 +102,10 @@ func (w *world) extended(t *rapid.T, n int, l lease.Lease, before, after time.Ti
 	if want.Before(held.expires) {
 		want = held.expires
 	}
-	if !sameMillisecond(l.ExpiresAt, want) || l.Connection != held.connection || l.Generation != held.generation {
+	if !sameMillisecond(l.ExpiresAt, want) || l.Connection != held.connection || l.Generation != held.generation || l.Token() != held.token {
 		t.Fatalf("extended to %+v; was %+v, want expiry %v", l, held, want)
 	}
 	held.renewed, held.expires = l.RenewedAt, l.ExpiresAt
-	w.set(held)
 }
 
 func (w *world) between(t *rapid.T, what string, at, before, after time.Time) {
@@ -78,57 +114,112 @@ func (w *world) between(t *rapid.T, what string, at, before, after time.Time) {
 	}
 }
 
-// storedRest reads how long a connection rests: the later of what it was and what was asked for.
-func (w *world) storedRest(t *rapid.T, c string, from, to time.Time) time.Time {
-	_, _, fields, _ := w.svc.StoreKeys(pool, "")
-	ms, err := w.svc.Client().HGet(context.Background(), fields, "r:"+c).Int64()
-	got := time.UnixMilli(ms)
-	if old := w.rests[c]; err == nil && old.After(to) && sameMillisecond(old, got) {
+// storedCooldown reads until when a connection is in cooldown: the later of what it was and what was asked for.
+func (w *world) storedCooldown(t *rapid.T, c string, from, to time.Time) time.Time {
+	till, _, _ := cut(w.svc.Fields(pool)["d:"+c])
+	got := time.UnixMilli(till)
+	if old := w.cooldown[c]; old.After(to) && sameMillisecond(old, got) {
 		return got
 	}
-	if errors.Is(err, redis.Nil) && w.now().After(to) {
-		return to // over before it was read: the store forgets a pool with its last rest
+	if till == 0 && w.now().After(to) {
+		return to // over before it was read
 	}
-	if err != nil || ms < from.UnixMilli() || ms > to.UnixMilli() {
-		t.Fatalf("%s rests until %v (%v), want between %v and %v", c, got, err, from, to)
+	if till < from.UnixMilli() || till > to.UnixMilli() {
+		t.Fatalf("%s is in cooldown until %v, want between %v and %v", c, got, from, to)
 	}
 	return got
 }
 
-// lose takes keys away behind everybody's back.
-func (w *world) lose(t *rapid.T, n int, what string) {
-	ownerKey, _, fields, events := w.svc.StoreKeys(pool, owner(t, n))
-	var keys []string
-	switch what {
-	case "nothing":
-		return
-	case "owner key":
-		keys = []string{ownerKey}
-		delete(w.leases, n)
-	case "pool key":
-		keys = []string{fields}
-		clear(w.holders)
-		clear(w.rests)
-		w.generation = 0
-	case "everything":
-		keys = []string{fields, events}
-		for o := 1; o <= modelOwners; o++ {
-			k, e, _, _ := w.svc.StoreKeys(pool, owner(t, o))
-			keys = append(keys, k, e)
+func cut(field string) (till, set int64, ok bool) {
+	n, err := fmt.Sscan(field, &till, &set)
+	return till, set, n == 2 && err == nil
+}
+
+// resync takes over what changes without the model's doing: tokens that are drawn and renewals of what is in flight.
+func (w *world) resync(t *rapid.T) {
+	now := w.now()
+	for c, l := range w.bound {
+		var owner, principal string
+		var generation, token, acquired, renewed, expires int64
+		n, _ := fmt.Sscanf(w.svc.Fields(pool)["c:"+c], "%d %d %s %d %s %d %d", &expires, &renewed, &owner, &generation, &principal, &token, &acquired)
+		if n != 7 || generation != l.generation {
+			if l.expires.After(now) {
+				t.Fatalf("%s holds %q, the model %+v", c, w.svc.Fields(pool)["c:"+c], l)
+			}
+			continue
 		}
-		clear(w.leases)
-		clear(w.holders)
-		clear(w.ended)
-		clear(w.rests)
-		w.generation = 0
-	}
-	if err := w.svc.Client().Del(context.Background(), keys...).Err(); err != nil {
-		t.Fatalf("lose %s: %v", what, err)
+		if token < l.token || expires < l.expires.UnixMilli() || expires > l.acquired.Add(w.maxHold).UnixMilli() {
+			t.Fatalf("%s: token %d after %d, expiry %v after %v, longest hold until %v", c, token, l.token, time.UnixMilli(expires), l.expires, l.acquired.Add(w.maxHold))
+		}
+		l.token, l.renewed, l.expires = token, time.UnixMilli(renewed), time.UnixMilli(expires)
+		w.number, w.highest = max(w.number, token), max(w.highest, token)
 	}
 }
 
-// invariant holds after every step: the store's live leases are the model's, no connection and no owner has two, and no
-// key lives for ever.
+// flight is an exchange on its way to an upstream.
+type flight struct {
+	owner             int
+	generation, token int64
+	connection        string
+	keep              *lease.Keep
+	told              atomic.Pointer[lease.EndReason]
+}
+
+func (w *world) fly(f lease.Fence, n int) {
+	x := &flight{owner: n, generation: f.Generation, token: f.Token, connection: f.Connection}
+	x.keep = w.svc.Keep(f, func(why lease.EndReason) { x.told.Store(&why) })
+	w.flights = append(w.flights, x)
+}
+
+func (w *world) landStep(t *rapid.T) {
+	if len(w.flights) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(w.flights)-1).Draw(t, "exchange")
+	w.flights[i].keep.Stop()
+	w.flights = append(w.flights[:i:i], w.flights[i+1:]...)
+}
+
+// drainStep renews what is in flight to its full time to live.
+func (w *world) drainStep(t *rapid.T) {
+	w.step(func(time.Time) func(time.Time) {
+		w.drop.Store(false)
+		w.svc.RenewHeld(context.Background())
+		return func(now time.Time) {
+			w.resync(t)
+			for _, x := range w.flights {
+				l := w.live(x.owner, now)
+				if x.told.Load() != nil || l == nil {
+					continue
+				}
+				if want := now.Add(w.ttl); l.expires.Before(want) && l.expires.Before(l.acquired.Add(w.maxHold)) {
+					t.Fatalf("after a drain %+v, want it to expire at %v or its longest hold", l, want)
+				}
+			}
+		}
+	})
+}
+
+// inFlight holds what an exchange in flight is promised: on its connection nobody else has a lease unless it was told.
+func (w *world) inFlight(t *rapid.T, now time.Time) {
+	for _, x := range w.flights {
+		if x.told.Load() != nil {
+			continue
+		}
+		if l := w.bound[x.connection]; l != nil && l.expires.After(now) && (l.owner != x.owner || l.token != x.token) {
+			t.Fatalf("owner %d is in flight on %s with token %d and was not told; the connection is leased to %d with token %d",
+				x.owner, x.connection, x.token, l.owner, l.token)
+		}
+		for _, y := range w.flights {
+			if y.connection == x.connection && y.owner != x.owner && y.told.Load() == nil {
+				t.Fatalf("owners %d and %d are in flight on %s, and neither was told", x.owner, y.owner, x.connection)
+			}
+		}
+	}
+}
+
+// invariant holds after every step: the store's live leases are the model's, no owner has two, nobody is in flight where
+// somebody else has the lease, and what the store holds is bounded.
 func (w *world) invariant(t *rapid.T) {
 	w.step(func(before time.Time) func(time.Time) {
 		listing, err := w.svc.List(context.Background(), pool, 0)
@@ -136,25 +227,26 @@ func (w *world) invariant(t *rapid.T) {
 			if err != nil {
 				t.Fatalf("list: %v", err)
 			}
+			w.inFlight(t, before)
 			owners := map[string]string{}
 			for _, c := range listing.Connections {
-				h, held := w.holders[c.ID]
-				if live := held && h.expires.After(before); live != (c.Lease != nil) {
+				l := w.bound[c.ID]
+				if live := l != nil && l.expires.After(before); live != (c.Lease != nil) {
 					t.Fatalf("%s: leased is %v, the model says %v", c.ID, c.Lease != nil, live)
 				}
 				if c.Lease == nil {
 					continue
 				}
-				if c.Lease.Generation != h.generation {
-					t.Fatalf("%s has generation %d, the model %d", c.ID, c.Lease.Generation, h.generation)
-				}
-				if w.live(h.owner, before) == nil || w.live(h.owner, before).connection != c.ID {
-					continue // half of a lost lease
+				if c.Lease.Generation != l.generation || c.Lease.Token != l.token {
+					t.Fatalf("%s has generation %d and token %d, the model %+v", c.ID, c.Lease.Generation, c.Lease.Token, l)
 				}
 				if other, twice := owners[c.Lease.Owner]; twice {
 					t.Fatalf("%s holds %s and %s", c.Lease.Owner, other, c.ID)
 				}
 				owners[c.Lease.Owner] = c.ID
+			}
+			if n, most := len(w.svc.Fields(pool)), 1+5*len(listing.Connections); n > most {
+				t.Fatalf("the pool has %d fields, want at most %d", n, most)
 			}
 		}
 	})
@@ -171,14 +263,18 @@ func modelSettings() lease.Settings {
 
 // runModel plays one random sequence and returns how many steps were compared.
 func runModel(t *rapid.T, s lease.Settings, ttl time.Duration, exact bool, now func(*lease.Service) func() time.Time) int {
-	svc, err := lease.New(s, managers(s), lease.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	w := &world{model: newModel(ttl, s.MaxHold), exact: exact, sleep: time.Sleep, last: map[int]int64{}}
+	svc, err := lease.New(s, managers(s), lease.Options{Log: slog.New(slog.DiscardHandler)}.Interposed(nil, w.interposed))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer svc.Close()
 	svc.SetTTL(ttl)
-	w := &world{model: newModel(ttl, s.MaxHold), svc: svc, now: now(svc), exact: exact, sleep: time.Sleep, last: map[int]int64{}}
+	w.svc, w.now = svc, now(svc)
 	t.Repeat(w.actions())
+	for _, x := range w.flights {
+		x.keep.Stop()
+	}
 	return w.steps
 }
 
@@ -199,27 +295,28 @@ func TestEmbeddedStoreFollowsTheModel(t *testing.T) {
 	})
 }
 
-func TestRealRedisFollowsTheModel(t *testing.T) {
+func TestServersFollowTheModel(t *testing.T) {
 	t.Parallel()
-	server := startRedis(t)
-	steps, games := 0, 0
-	rapid.Check(t, func(rt *rapid.T) {
-		s := onRedis(modelSettings(), server.Addr)
-		s.MaxHold = 480 * time.Millisecond
-		games++
-		s.Store.Redis.KeyPrefix = fmt.Sprintf("game%d", games)
-		steps += runModel(rt, s, 120*time.Millisecond, false, func(svc *lease.Service) func() time.Time {
-			return func() time.Time {
-				now, err := svc.Client().Time(context.Background()).Result()
-				if err != nil {
-					rt.Fatal(err)
+	onServers(t, func(t *testing.T, addr string) {
+		steps, games := 0, 0
+		rapid.Check(t, func(rt *rapid.T) {
+			s := onRedis(modelSettings(), addr)
+			s.MaxHold = 480 * time.Millisecond
+			games++
+			s.Store.Redis.KeyPrefix = fmt.Sprintf("game%d", games)
+			steps += runModel(rt, s, 120*time.Millisecond, false, func(svc *lease.Service) func() time.Time {
+				return func() time.Time {
+					now, err := svc.Client().Time(context.Background()).Result()
+					if err != nil {
+						rt.Fatal(err)
+					}
+					return now
 				}
-				return now
-			}
+			})
 		})
+		t.Logf("%d steps compared in %d games", steps, games)
+		if steps < 1000 {
+			t.Errorf("only %d steps were compared, want 1000 or more", steps)
+		}
 	})
-	t.Logf("%d steps compared in %d games", steps, games)
-	if steps < 1000 {
-		t.Errorf("only %d steps were compared, want 1000 or more", steps)
-	}
 }

@@ -2,6 +2,9 @@ package lease_test
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -12,26 +15,44 @@ import (
 // world is the model next to a service, with the store's clock.
 type world struct {
 	*model
-	svc   *lease.Service
-	now   func() time.Time
-	sleep func(time.Duration)
-	last  map[int]int64 // last generation each owner saw
-	exact bool          // the clock stands still during a call
-	lost  bool          // an expiry fell into a call: from here on both answers would be right
-	steps int
+	svc     *lease.Service
+	now     func() time.Time
+	sleep   func(time.Duration)
+	last    map[int]int64 // last generation each owner saw
+	exact   bool          // in a bubble: the clock stands still during a call, and a lost answer is not asked for again
+	lost    bool          // an expiry fell into a call: from here on both answers would be right
+	drop    atomic.Bool   // the next answer is lost
+	dropped []any         // the answer that was
+	flights []*flight     // only where exact
+	steps   int
 }
 
 const modelOwners = 4
+
+// interposed loses an answer.
+func (w *world) interposed(script string, value any, err error) error {
+	all, ok := value.([]any)
+	background := script == "sweep" || script == "list" || script == "held" || script == "abandon"
+	if err != nil || !ok || background || !w.drop.CompareAndSwap(true, false) {
+		return err
+	}
+	w.dropped = all
+	return errors.New("the answer was lost")
+}
 
 // step runs f between two readings of the clock that no edge lies between.
 func (w *world) step(f func(before time.Time) func(after time.Time)) {
 	if w.lost {
 		return
 	}
+	w.dropped = nil
 	before := w.now()
 	if w.exact {
 		w.steps++
-		f(before)(w.now())
+		verify := f(before)
+		w.drop.Store(false)
+		synctest.Wait() // what goes on in the background is over
+		verify(w.now())
 		return
 	}
 	if wait := w.nextEdge(before).Sub(before); wait < 4*time.Millisecond {
@@ -40,6 +61,7 @@ func (w *world) step(f func(before time.Time) func(after time.Time)) {
 	}
 	edge := w.nextEdge(before)
 	verify := f(before)
+	w.drop.Store(false)
 	after := w.now()
 	// On a busy machine a call can take longer than a lease lives; an acquire then rightly fails.
 	if !edge.After(after) || after.Sub(before) >= w.ttl {
@@ -53,11 +75,16 @@ func (w *world) step(f func(before time.Time) func(after time.Time)) {
 func sameMillisecond(a, b time.Time) bool { return a.UnixMilli() == b.UnixMilli() }
 
 func (w *world) actions() map[string]func(*rapid.T) {
-	return map[string]func(*rapid.T){
-		"acquire": w.acquireStep, "renew": w.renewStep, "release": w.releaseStep, "status": w.statusStep, "invalidate": w.invalidateStep,
-		"transition": w.transitionStep, "check": w.checkStep, "unmanaged": w.unmanagedStep, "rest": w.restStep,
-		"time passes": w.timePasses, "store loses": w.loseStep, "": w.invariant,
+	actions := map[string]func(*rapid.T){
+		"acquire": w.acquireStep, "renew": w.renewStep, "release": w.releaseStep, "status": w.statusStep, "end": w.endStep,
+		"check": w.checkStep, "check again": w.checkStep, "unmanaged": w.unmanagedStep, "cooldown": w.cooldownStep,
+		"end cooldown": w.endCooldownStep, "time passes": w.timePasses, "store loses": w.loseStep, "answer is lost": w.dropStep,
+		"": w.invariant,
 	}
+	if w.exact {
+		actions["an exchange ends"], actions["drain"] = w.landStep, w.drainStep
+	}
+	return actions
 }
 
 func drawConnection(t *rapid.T) string {
@@ -77,16 +104,27 @@ func (w *world) drawAsk(t *rapid.T) (int, string, lease.Ask) {
 	return n, who, lease.Ask{Pool: pool, Owner: owner(t, n), Generation: max(g, 1), Identity: w.svc.Identify(who)}
 }
 
-// same fails unless the service answered what the model says.
-func same(t *rapid.T, what string, l lease.Lease, r *lease.Refusal, want string) {
+// same fails unless the service answered what the model says. A lost answer is no answer; where it is asked for again,
+// the answer is the same.
+func (w *world) same(t *rapid.T, what string, l lease.Lease, r *lease.Refusal, want string) {
+	t.Helper()
 	got := l.Outcome
 	if r != nil {
 		got = string(r.Reason)
+	}
+	if w.dropped != nil && w.exact {
+		want = string(lease.ServiceUnavailable)
+	}
+	if w.dropped != nil && !w.exact && want == "MOVED" { // it finds the lease moved already
+		want = "VALID"
 	}
 	if got != want {
 		t.Fatalf("%s answered %s, the model says %s", what, got, want)
 	}
 }
+
+// answered says that there is an answer to look at.
+func (w *world) answered(r *lease.Refusal) bool { return r == nil && (w.dropped == nil || !w.exact) }
 
 // holds is the owner's live lease when generation and principal are the right ones.
 func (w *world) holds(n int, who string, a lease.Ask, now time.Time) *modelLease {
@@ -104,9 +142,14 @@ func (w *world) acquireStep(t *rapid.T) {
 		want, connection := w.acquire(n, who, name, before)
 		l, r := w.svc.Acquire(context.Background(), a, name)
 		return func(after time.Time) {
-			same(t, "acquire", l, r, want)
-			if r == nil {
+			w.same(t, "acquire", l, r, want)
+			switch {
+			case w.answered(r):
 				w.acquired(t, n, who, name, connection, l, before, after)
+			case want == "ACQUIRED" && r != nil:
+				w.undone(t, n, who, name, connection)
+			case want == "REUSED" && r != nil:
+				w.resync(t)
 			}
 		}
 	})
@@ -118,11 +161,14 @@ func (w *world) renewStep(t *rapid.T) {
 		l, r := w.svc.Renew(context.Background(), a)
 		return func(after time.Time) {
 			if w.holds(n, who, a, before) == nil {
-				same(t, "renew", l, r, string(lease.FenceStale))
+				w.same(t, "renew", l, r, string(lease.FenceStale))
 				return
 			}
-			same(t, "renew", l, r, "RENEWED")
-			w.extended(t, n, l, before, after)
+			w.same(t, "renew", l, r, "RENEWED")
+			if w.answered(r) {
+				w.extended(t, n, l, before, after)
+			}
+			w.resync(t)
 		}
 	})
 }
@@ -133,18 +179,18 @@ func (w *world) releaseStep(t *rapid.T) {
 		l, r := w.svc.Release(context.Background(), a, lease.OwnerExit)
 		return func(time.Time) {
 			held := w.holds(n, who, a, before)
-			past, was := w.ended[n]
+			past, was := w.ended[w.where[n]]
 			switch {
 			case held != nil:
-				same(t, "release", l, r, "RELEASED")
+				w.same(t, "release", l, r, "RELEASED")
 				w.end(held, true)
-			case w.live(n, before) == nil && was && past.released && past.generation == a.Generation && past.principal == who:
-				same(t, "repeated release", l, r, "RELEASED")
-				if l.Connection != past.connection || !sameMillisecond(l.ExpiresAt, past.expires) {
+			case w.live(n, before) == nil && was && past.owner == n && past.released && past.generation == a.Generation && past.principal == who:
+				w.same(t, "repeated release", l, r, "RELEASED")
+				if w.answered(r) && (l.Connection != past.connection || !sameMillisecond(l.ExpiresAt, past.expires)) {
 					t.Fatalf("repeated release told %+v, the first %+v", l, past)
 				}
 			default:
-				same(t, "release", l, r, string(lease.FenceStale))
+				w.same(t, "release", l, r, string(lease.FenceStale))
 			}
 		}
 	})
@@ -157,56 +203,33 @@ func (w *world) statusStep(t *rapid.T) {
 		return func(time.Time) {
 			held := w.holds(n, who, a, before)
 			if held == nil {
-				same(t, "status", l, r, string(lease.FenceStale))
-			} else if r != nil || l.Connection != held.connection || !sameMillisecond(l.ExpiresAt, held.expires) {
+				w.same(t, "status", l, r, string(lease.FenceStale))
+			} else if w.answered(r) && (l.Connection != held.connection || !sameMillisecond(l.ExpiresAt, held.expires) || l.Token() != held.token) {
 				t.Fatalf("status: %+v %v, the model has %+v", l, reason(r), held)
 			}
 		}
 	})
 }
 
-func (w *world) invalidateStep(t *rapid.T) {
-	n, _, a := w.drawAsk(t)
+func (w *world) endStep(t *rapid.T) {
+	c := drawConnection(t)
 	w.step(func(before time.Time) func(time.Time) {
-		l, r := w.svc.Invalidate(context.Background(), a, lease.QuotaUnavailable)
+		ended, r := w.svc.EndLease(context.Background(), pool, c, lease.QuotaUnavailable)
 		return func(time.Time) {
-			held := w.live(n, before)
-			if held == nil || held.generation != a.Generation {
-				same(t, "invalidate", l, r, string(lease.FenceStale))
+			held := w.bound[c]
+			if held == nil || !held.expires.After(before) {
+				w.same(t, "end", lease.Lease{}, r, string(lease.LeaseRequired))
 				return
 			}
-			same(t, "invalidate", l, r, "INVALIDATED")
+			if w.dropped != nil && !w.exact { // asked for again, it finds none
+				w.same(t, "end", lease.Lease{}, r, string(lease.LeaseRequired))
+			} else {
+				w.same(t, "end", lease.Lease{}, r, "")
+			}
+			if w.answered(r) && ended.Generation != held.generation {
+				t.Fatalf("ended %+v, the model has %+v", ended, held)
+			}
 			w.end(held, false)
-		}
-	})
-}
-
-func (w *world) transitionStep(t *rapid.T) {
-	n, who, a := w.drawAsk(t)
-	to := drawConnection(t)
-	w.step(func(before time.Time) func(time.Time) {
-		l, r := w.svc.Transition(context.Background(), a, to, lease.HealthOrCooldown)
-		return func(time.Time) {
-			held := w.holds(n, who, a, before)
-			switch {
-			case held == nil:
-				same(t, "transition", l, r, string(lease.FenceStale))
-				return
-			case held.connection == to:
-				same(t, "transition to the same", l, r, "REUSED")
-			case !w.free(to, n, before):
-				same(t, "transition to a taken one", l, r, string(lease.CapacityUnavailable))
-				return
-			default:
-				same(t, "transition", l, r, "MOVED")
-				moved := *held
-				moved.connection = to
-				delete(w.holders, held.connection)
-				w.set(moved)
-			}
-			if l.Generation != held.generation || !sameMillisecond(l.ExpiresAt, held.expires) {
-				t.Fatalf("transition changed more than the connection: %+v, was %+v", l, held)
-			}
 		}
 	})
 }
@@ -215,19 +238,28 @@ func (w *world) checkStep(t *rapid.T) {
 	n, who, a := w.drawAsk(t)
 	name := drawModel(t)
 	pin := rapid.SampledFrom([]string{"", "", "acct-1", "acct-2"}).Draw(t, "pin")
+	fly := rapid.Bool().Draw(t, "stays in flight")
 	w.step(func(before time.Time) func(time.Time) {
 		f, r := w.svc.Check(context.Background(), lease.FenceAsk{
 			Pool: pool, Owner: a.Owner, Generation: a.Generation, Identity: a.Identity, Pin: pin, Model: name,
 		})
+		if r == nil && fly && w.exact {
+			w.fly(f, n)
+		}
 		return func(time.Time) {
+			if w.dropped != nil {
+				w.checkDropped(t, n, who, a, pin, name, before, f, r)
+				return
+			}
 			want, connection := w.check(n, who, a.Generation, pin, name, before)
 			got := "VALID"
 			if f.Moved {
 				got = "MOVED"
 			}
-			same(t, "check", lease.Lease{Outcome: got}, r, want)
-			if r == nil && (f.Connection != connection || f.Generation != a.Generation || f.Cluster != "to-"+connection) {
-				t.Fatalf("check sends to %+v, the model to %s", f, connection)
+			w.same(t, "check", lease.Lease{Outcome: got}, r, want)
+			w.resync(t)
+			if r == nil {
+				w.sent(t, n, a.Generation, connection, f)
 			}
 		}
 	})
@@ -238,23 +270,50 @@ func (w *world) unmanagedStep(t *rapid.T) {
 	w.step(func(before time.Time) func(time.Time) {
 		f, r := w.svc.Unmanaged(context.Background(), lease.UnmanagedAsk{Pool: pool, Model: name})
 		return func(time.Time) {
-			want, connection := w.acquire(0, "", name, before) // owner 0 never has a lease
-			same(t, "unmanaged", lease.Lease{Outcome: "ACQUIRED"}, r, want)
-			if f.Connection != connection {
-				t.Fatalf("unmanaged sent to %q, the model to %q", f.Connection, connection)
+			if w.dropped != nil && w.exact {
+				w.same(t, "unmanaged", lease.Lease{}, r, "")
+				return
+			}
+			want, connection := w.unmanaged(name, before)
+			w.same(t, "unmanaged", lease.Lease{Outcome: "FREE"}, r, want)
+			if r == nil && (f.Connection != connection || f.Token != 0) {
+				t.Fatalf("unmanaged sent to %q with token %d, the model to %q without", f.Connection, f.Token, connection)
 			}
 		}
 	})
 }
 
-func (w *world) restStep(t *rapid.T) {
+func (w *world) cooldownStep(t *rapid.T) {
 	c := drawConnection(t)
 	d := time.Duration(rapid.Int64Range(1, int64(w.ttl/time.Millisecond)).Draw(t, "ms")) * time.Millisecond
 	w.step(func(before time.Time) func(time.Time) {
-		r := w.svc.Rest(context.Background(), pool, c, d)
+		r := w.svc.SetCooldown(context.Background(), pool, c, d)
 		return func(after time.Time) {
-			same(t, "rest", lease.Lease{}, r, "")
-			w.rests[c] = w.storedRest(t, c, before.Add(d), after.Add(d))
+			w.same(t, "cooldown", lease.Lease{}, r, "")
+			if w.known[c].After(before) {
+				return // a repetition
+			}
+			if r == nil {
+				w.known[c] = after.Add(d)
+			}
+			w.cooldown[c] = w.storedCooldown(t, c, before.Add(d), after.Add(d))
+		}
+	})
+}
+
+func (w *world) endCooldownStep(t *rapid.T) {
+	c := drawConnection(t)
+	w.step(func(before time.Time) func(time.Time) {
+		ended, r := w.svc.EndCooldown(context.Background(), pool, c)
+		return func(time.Time) {
+			w.same(t, "end of a cooldown", lease.Lease{}, r, "")
+			if w.dropped == nil && ended != w.cooling(c, before) {
+				t.Fatalf("ended a cooldown of %s: %v, the model says %v", c, ended, w.cooling(c, before))
+			}
+			delete(w.cooldown, c)
+			if r == nil {
+				delete(w.known, c)
+			}
 		}
 	})
 }
@@ -265,16 +324,25 @@ func (w *world) timePasses(t *rapid.T) {
 		now := w.now()
 		d = min(w.nextEdge(now).Sub(now), w.ttl)
 	}
-	if !w.lost {
-		w.sleep(d)
+	if w.lost {
+		return
+	}
+	w.sleep(d)
+	if w.exact {
+		synctest.Wait()
+		w.resync(t)
 	}
 }
 
 func (w *world) loseStep(t *rapid.T) {
-	n := drawOwner(t)
-	what := rapid.SampledFrom([]string{"nothing", "nothing", "owner key", "pool key", "everything"}).Draw(t, "what")
+	if rapid.IntRange(0, 5).Draw(t, "is it lost") > 0 {
+		return
+	}
 	w.step(func(time.Time) func(time.Time) {
-		w.lose(t, n, what)
+		w.svc.Forget(pool)
+		w.lose()
 		return func(time.Time) {}
 	})
 }
+
+func (w *world) dropStep(*rapid.T) { w.drop.Store(true) }

@@ -7,7 +7,7 @@ import "time"
 // and reasons are closed sets.
 type Observer struct {
 	// Answer is one action or check and its outcome: ACQUIRED, REUSED, RENEWED, RELEASED, INVALIDATED, MOVED, VALID,
-	// FREE, ALLOWED (the store could not be asked and onStoreError is allow), or the reason of the refusal.
+	// COOLDOWN, FREE, ALLOWED (the store could not be asked and onStoreError is allow), or the reason of the refusal.
 	Answer func(action, pool, outcome string)
 	// Call is one call of the store; err is nil when it answered.
 	Call func(script string, took time.Duration, err error)
@@ -16,7 +16,7 @@ type Observer struct {
 	// Breaker is a pool's circuit breaker entering a state: closed, half-open or open.
 	Breaker func(pool, state string)
 	// Pool is what the last sweep of a pool found.
-	Pool func(pool string, active, resting, expired int64)
+	Pool func(pool string, active, cooling, expired int64)
 }
 
 func (o Observer) answer(action, pool, outcome string) {
@@ -43,8 +43,8 @@ func (o Observer) breaker(pool, state string) {
 	}
 }
 
-func (o Observer) pool(pool string, active, resting, expired int64) {
+func (o Observer) pool(pool string, active, cooling, expired int64) {
 	if o.Pool != nil {
-		o.Pool(pool, active, resting, expired)
+		o.Pool(pool, active, cooling, expired)
 	}
 }

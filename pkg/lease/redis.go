@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -29,18 +28,15 @@ func openStore(s StoreSettings, out observedLog) (*store, error) {
 		return nil, err
 	}
 	if len(s.Redis.Addrs) == 0 {
-		st := openEmbedded(out)
-		st.scripts = sc
-		return st, nil
+		return openEmbedded(s, sc, out)
 	}
 	client, err := newClient(s.Redis)
 	if err != nil {
 		return nil, fmt.Errorf("leases.store.redis: %w", err)
 	}
-	return &store{
-		kind: s.Redis.Kind, client: client, scripts: sc, timeout: s.Redis.CallTimeout, replicas: s.Redis.WaitReplicas,
-		log: out.log, observer: out.observer,
-	}, nil
+	st := newStore(s.Redis.Kind, &remote{client}, sc, s.Redis.CallTimeout, out)
+	st.replicas, st.slots = s.Redis.WaitReplicas, make(chan struct{}, s.Redis.PoolSize)
+	return st, nil
 }
 
 // newClient makes the client of a real Redis.
@@ -88,8 +84,7 @@ func clientOptions(s RedisSettings) (*redis.UniversalOptions, error) {
 		ReadTimeout: max(abandonTimeout, 4*s.CallTimeout), WriteTimeout: max(abandonTimeout, 4*s.CallTimeout),
 		DialTimeout: s.DialTimeout, DialerRetries: 1,
 		PoolSize: s.PoolSize, MaxActiveConns: s.PoolSize, PoolTimeout: s.CallTimeout,
-		// Everything that is sent is idempotent.
-		MaxRetries: 1, MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 8 * time.Millisecond, MaxRedirects: 4,
+		MaxRetries: -1, MaxRedirects: 4, // the store repeats calls itself
 	}
 	if s.PasswordFile != "" {
 		// Read again for every connection, so that a rotated password is picked up.

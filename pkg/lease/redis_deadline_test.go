@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -273,7 +274,10 @@ func TestCheckCostsOneRoundTrip(t *testing.T) {
 	ctx := context.Background()
 	l := acquire(t, svc, 1, teamA)
 	f := fence(t, svc, 1, teamA, l.Generation)
-	key, _, _, _ := svc.StoreKeys(pool, f.Owner)
+	key := "bare"
+	if err := svc.Client().Set(ctx, key, strings.Repeat("x", 200), time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
 	median := func() (gets, checks time.Duration) {
 		var g, c []time.Duration
 		for range 1000 {

@@ -256,7 +256,7 @@ func TestNeverTwoOwnersOverResharding(t *testing.T) {
 	for _, svc := range sidecars {
 		svc.SetTTL(500 * time.Millisecond)
 	}
-	_, _, key, _ := sidecars[0].StoreKeys(pool, owner(t, 0))
+	key, _ := sidecars[0].StoreKeys(pool)
 	slot, err := cluster.Slot(ctx, key)
 	if err != nil {
 		t.Fatal(err)

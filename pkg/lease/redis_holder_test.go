@@ -2,13 +2,13 @@ package lease_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/stack"
 	"github.com/headgate/headgate/pkg/lease"
@@ -38,14 +38,11 @@ func TestRenewalRevivesNothing(t *testing.T) {
 	svc := newService(t, onRedis(settings("acct-1"), server.Addr))
 	ctx := within(t, 2*patience)
 	l := acquire(t, svc, 1, teamA)
-	key, _, _, _ := svc.StoreKeys(pool, owner(t, 1))
-	if err := server.Client().Del(ctx, key).Err(); err != nil {
-		t.Fatal(err)
-	}
+	svc.Forget(pool)
 	_, r := svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation))
 	expect(t, "renewal of a lease that is gone", r, lease.FenceStale)
-	if n, err := server.Client().Exists(ctx, key).Result(); err != nil || n != 0 {
-		t.Errorf("the key exists %d times (%v) after the renewal, want it gone", n, err)
+	if left := svc.Fields(pool); left["o:"+string(owner(t, 1))] != "" {
+		t.Errorf("the pool holds %v after the renewal, want no lease", left)
 	}
 }
 
@@ -200,9 +197,9 @@ func TestAcquireWaitsForReplicas(t *testing.T) {
 	s.Store.Redis.CallTimeout = 400 * time.Millisecond
 	svc := newService(t, s)
 	l := acquire(t, svc, 1, teamA)
-	key, _, _, _ := svc.StoreKeys(pool, owner(t, 1))
-	if n, err := replica.Client().Exists(ctx, key).Result(); err != nil || n != 1 {
-		t.Errorf("the replica has %d of the lease's key (%v) when the acquire answers, want 1", n, err)
+	key, _ := svc.StoreKeys(pool)
+	if has, err := replica.Client().HExists(ctx, key, "c:acct-1").Result(); err != nil || !has {
+		t.Errorf("the replica has the lease: %v (%v) when the acquire answers, want it", has, err)
 	}
 	if _, r := svc.Release(ctx, ask(t, svc, 1, teamA, l.Generation), lease.OwnerExit); r != nil {
 		t.Fatal(r.Reason)
@@ -220,8 +217,8 @@ func TestAcquireWaitsForReplicas(t *testing.T) {
 	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
 	expect(t, "acquire that no replica confirms", r, lease.ServiceUnavailable)
 	eventually(t, patience, "the unconfirmed lease to be undone", func() bool {
-		n, err := primary.Client().Exists(ctx, key).Result()
-		return err == nil && n == 0
+		has, err := primary.Client().HExists(ctx, key, "c:acct-1").Result()
+		return err == nil && !has
 	})
 }
 
@@ -229,61 +226,40 @@ func TestAcquireWaitsForReplicas(t *testing.T) {
 // changes nothing: all that looks like one is a generation the store gave.
 func TestSidecarsClockIsNeverSent(t *testing.T) {
 	t.Parallel()
-	svc := newService(t, settings("acct-1", "acct-2"))
-	sent := &recorder{}
-	svc.Client().AddHook(sent)
+	var mu sync.Mutex // sweeps are sent too
+	var sent []int64
+	svc := newInterposed(t, settings("acct-1", "acct-2"), func(_ string, args []any) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, arg := range args {
+			if n, err := strconv.ParseInt(fmt.Sprint(arg), 10, 64); err == nil {
+				sent = append(sent, n)
+			}
+		}
+		return nil
+	})
 	ctx := context.Background()
 	l := acquire(t, svc, 1, teamA)
 	a := ask(t, svc, 1, teamA, l.Generation)
 	_, _ = svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
 	_, _ = svc.Renew(ctx, a)
 	_, _ = svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool})
-	_ = svc.Rest(ctx, pool, "acct-2", time.Minute)
-	_, _ = svc.Transition(ctx, a, "acct-2", lease.HealthOrCooldown)
+	f, _ := move(t, svc, 1, teamA, l)
 	_, _ = svc.Status(ctx, a)
 	svc.SweepNow(ctx)
 	_, _ = svc.Release(ctx, a, lease.OwnerExit)
-	l = acquire(t, svc, 1, teamA)
-	_, _ = svc.Invalidate(ctx, ask(t, svc, 1, teamA, l.Generation), lease.QuotaUnavailable)
-	sent.mu.Lock()
-	defer sent.mu.Unlock()
-	if len(sent.numbers) < 10 {
-		t.Fatalf("only %d numbers were sent", len(sent.numbers))
+	_, _ = svc.EndCooldown(ctx, pool, "acct-1")
+	again := acquire(t, svc, 1, teamA)
+	_, _ = svc.EndLease(ctx, pool, again.Connection, lease.QuotaUnavailable)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(sent) < 10 {
+		t.Fatalf("only %d numbers were sent", len(sent))
 	}
-	for _, n := range sent.numbers {
-		if n > 1e11 && n != a.Generation && n != l.Generation { // 1e11 ms after 1970 is 1973
+	given := []int64{l.Generation, f.Token, again.Generation}
+	for _, n := range sent {
+		if n > 1e11 && !slices.Contains(given, n) { // 1e11 ms after 1970 is 1973
 			t.Errorf("sent %d, which looks like a moment", n)
-		}
-	}
-}
-
-// recorder keeps the numbers among the arguments of commands.
-type recorder struct {
-	outage
-	mu      sync.Mutex // sweeps are sent too
-	numbers []int64
-}
-
-func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		r.note(cmd.Args())
-		return next(ctx, cmd)
-	}
-}
-
-func (r *recorder) note(args []any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, arg := range args {
-		switch v := arg.(type) {
-		case int64:
-			r.numbers = append(r.numbers, v)
-		case int:
-			r.numbers = append(r.numbers, int64(v))
-		case string:
-			if n, err := strconv.ParseInt(v, 10, 64); err == nil {
-				r.numbers = append(r.numbers, n)
-			}
 		}
 	}
 }
@@ -298,10 +274,10 @@ func TestHistoryIsBoundedAndComplete(t *testing.T) {
 	l := acquire(t, svc, 1, teamA)
 	a := ask(t, svc, 1, teamA, l.Generation)
 	_, r1 := svc.Renew(ctx, a)
-	_, r2 := svc.Transition(ctx, a, "acct-2", lease.HealthOrCooldown)
+	_, r2 := move(t, svc, 1, teamA, l)
 	_, r3 := svc.Release(ctx, a, lease.ClientCancelled)
 	l = acquire(t, svc, 1, teamA)
-	_, r4 := svc.Invalidate(ctx, ask(t, svc, 1, teamA, l.Generation), lease.QuotaUnavailable)
+	_, r4 := svc.EndLease(ctx, pool, l.Connection, lease.QuotaUnavailable)
 	for _, r := range []*lease.Refusal{r1, r2, r3, r4} {
 		if r != nil {
 			t.Fatal(r.Reason)
@@ -330,7 +306,7 @@ func TestHistoryIsBoundedAndComplete(t *testing.T) {
 			t.Fatal(r.Reason)
 		}
 	}
-	_, _, _, events := svc.StoreKeys(pool, owner(t, 1))
+	_, events := svc.StoreKeys(pool)
 	if n, err := server.Client().XLen(ctx, events).Result(); err != nil || n > 300 {
 		t.Errorf("%d events are kept (%v) with history 100, want about that", n, err)
 	}

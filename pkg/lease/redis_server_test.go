@@ -16,7 +16,7 @@ import (
 func TestScriptsComeBackAfterEveryFlush(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t)
-	svc := newService(t, onRedis(settings("acct-1", "acct-2"), server.Addr))
+	svc := newService(t, onRedis(settings("acct-1", "acct-2", "acct-3"), server.Addr))
 	ctx := within(t, 2*patience)
 	flush := func() {
 		t.Helper()
@@ -28,12 +28,12 @@ func TestScriptsComeBackAfterEveryFlush(t *testing.T) {
 	l := acquire(t, svc, 1, teamA)
 	a := ask(t, svc, 1, teamA, l.Generation)
 	for what, call := range map[string]func() *lease.Refusal{
-		"check":      func() *lease.Refusal { _, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation)); return r },
-		"renew":      func() *lease.Refusal { _, r := svc.Renew(ctx, a); return r },
-		"status":     func() *lease.Refusal { _, r := svc.Status(ctx, a); return r },
-		"rest":       func() *lease.Refusal { return svc.Rest(ctx, pool, "acct-1", time.Millisecond) },
-		"unmanaged":  func() *lease.Refusal { _, r := svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool}); return r },
-		"transition": func() *lease.Refusal { _, r := svc.Transition(ctx, a, "acct-2", lease.HealthOrCooldown); return r },
+		"check":     func() *lease.Refusal { _, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation)); return r },
+		"renew":     func() *lease.Refusal { _, r := svc.Renew(ctx, a); return r },
+		"status":    func() *lease.Refusal { _, r := svc.Status(ctx, a); return r },
+		"cooldown":  func() *lease.Refusal { _, r := svc.EndCooldown(ctx, pool, "acct-2"); return r },
+		"unmanaged": func() *lease.Refusal { _, r := svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool}); return r },
+		"move":      func() *lease.Refusal { _, r := move(t, svc, 1, teamA, l); return r },
 	} {
 		flush()
 		if r := call(); r != nil {
@@ -92,8 +92,8 @@ func TestStrangeKeysHinderNobody(t *testing.T) {
 		s := onRedis(settings("acct-1"), server.Addr)
 		s.Store.Redis.KeyPrefix = fmt.Sprintf("junk%d", i)
 		svc := newService(t, s)
-		ownerKey, ended, fields, events := svc.StoreKeys(pool, owner(t, 1))
-		for _, key := range []string{ownerKey, ended, fields, events} {
+		fields, events := svc.StoreKeys(pool)
+		for _, key := range []string{fields, events} {
 			if _, err := server.Do(ctx, append([]any{junk[0], key}, junk[1:]...)...); err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestNoKeyOutlivesAKill(t *testing.T) {
 	ctx := within(t, time.Minute)
 	for round := range 10 {
 		// So that there is a key. The client takes up to a second to see that the server is back.
-		eventually(t, patience, "a write", func() bool { return svc.Rest(ctx, pool, "acct-2", time.Minute) == nil })
+		eventually(t, patience, "a write", func() bool { return svc.SetCooldown(ctx, pool, "acct-2", time.Minute) == nil })
 		stop := make(chan struct{})
 		var busy sync.WaitGroup
 		for n := range 3 {
@@ -134,7 +134,7 @@ func TestNoKeyOutlivesAKill(t *testing.T) {
 					if r == nil && n%2 == 0 {
 						_, _ = svc.Release(ctx, ask(t, svc, n, teamA, l.Generation), lease.OwnerExit)
 					}
-					_ = svc.Rest(ctx, pool, "acct-2", time.Millisecond)
+					_ = svc.SetCooldown(ctx, pool, "acct-2", time.Millisecond)
 					time.Sleep(time.Millisecond) // a dead server refuses at once
 				}
 			})
@@ -284,8 +284,8 @@ func TestEvictedLeaseIsLostNotShared(t *testing.T) {
 		t.Errorf("the state reports policy %q", got)
 	}
 	l := acquire(t, svc, 1, teamA)
-	ownerKey, _, fields, _ := svc.StoreKeys(pool, owner(t, 1))
-	// when it is filled until one half of the lease is gone
+	fields, _ := svc.StoreKeys(pool)
+	// when it is filled until the lease is gone
 	filler := strings.Repeat("x", 4<<10)
 	eventually(t, patience, "the eviction of the lease", func() bool {
 		for i := range 200 {
@@ -293,8 +293,8 @@ func TestEvictedLeaseIsLostNotShared(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		n, err := server.Client().Exists(ctx, ownerKey, fields).Result()
-		return err == nil && n < 2
+		n, err := server.Client().Exists(ctx, fields).Result()
+		return err == nil && n == 0
 	})
 	// then the holder is told
 	_, r := svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation))
@@ -324,7 +324,7 @@ func TestFullStoreStillRenewsAndReleases(t *testing.T) {
 	if !renewed.ExpiresAt.After(l.ExpiresAt) {
 		t.Errorf("renewed to %v, was %v", renewed.ExpiresAt, l.ExpiresAt)
 	}
-	_, r = svc.Transition(ctx, ask(t, svc, 1, teamA, l.Generation), "acct-2", lease.HealthOrCooldown)
+	_, r = move(t, svc, 1, teamA, l)
 	expect(t, "move at a full store", r, "")
 	_, r = svc.Release(ctx, ask(t, svc, 1, teamA, l.Generation), lease.OwnerExit)
 	expect(t, "release at a full store", r, "")

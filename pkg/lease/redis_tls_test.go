@@ -147,7 +147,7 @@ func TestTransportSecurity(t *testing.T) {
 // TestCredentialsAreReadAgain: a rotated password is used for the next connection.
 func TestCredentialsAreReadAgain(t *testing.T) {
 	t.Parallel()
-	rights := "~headgate:* -@all +@connection +eval +evalsha +time +get +set +del +exists +hget +hmget +hset +hdel +hgetall +pexpire +pttl +xadd +xrevrange +info"
+	rights := "~headgate:* -@all +@connection +eval +evalsha +select +time +set +del +exists +hget +hmget +hset +hdel +hgetall +hscan +pexpire +pttl +xadd +xrevrange +info"
 	server, err := stack.StartRedis(within(t, time.Minute), stack.RedisOptions{Password: "admin-password", Config: []string{
 		"user default on >admin-password ~* &* +@all", "user leases on >first-password " + rights,
 	}})
@@ -167,8 +167,8 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	for what, call := range map[string]func() *lease.Refusal{
 		"check": func() *lease.Refusal { _, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation)); return r },
 		"renew": func() *lease.Refusal { _, r := svc.Renew(ctx, a); return r },
-		"move":  func() *lease.Refusal { _, r := svc.Transition(ctx, a, "acct-2", lease.HealthOrCooldown); return r },
-		"rest":  func() *lease.Refusal { return svc.Rest(ctx, pool, "acct-1", time.Millisecond) },
+		"move":  func() *lease.Refusal { _, r := move(t, svc, 1, teamA, l); return r },
+		"rest":  func() *lease.Refusal { return svc.SetCooldown(ctx, pool, "acct-1", time.Millisecond) },
 		"unmanaged": func() *lease.Refusal {
 			time.Sleep(5 * time.Millisecond)
 			_, r := svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool})
@@ -231,7 +231,7 @@ func TestMissingRightIsAnErrorNotAnAnswer(t *testing.T) {
 	svc := newService(t, s)
 	ctx := context.Background()
 	_, r := svc.Check(ctx, fence(t, svc, 1, teamA, 1))
-	expect(t, "check without the right to GET", r, lease.ServiceUnavailable)
+	expect(t, "check without the right to HGET", r, lease.ServiceUnavailable)
 	_, r = svc.Renew(ctx, ask(t, svc, 1, teamA, 1))
-	expect(t, "renewal without the right to GET", r, lease.ServiceUnavailable)
+	expect(t, "renewal without the right to HGET", r, lease.ServiceUnavailable)
 }

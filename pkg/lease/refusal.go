@@ -2,7 +2,6 @@ package lease
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 )
@@ -28,6 +27,7 @@ const (
 	UnsupportedRoute        Reason = "LEASE_UNSUPPORTED_ROUTE"
 	CapacityUnavailable     Reason = "LEASE_CAPACITY_UNAVAILABLE"
 	EligibilityUnavailable  Reason = "LEASE_ELIGIBILITY_UNAVAILABLE"
+	RateLimited             Reason = "LEASE_RATE_LIMITED"
 	ServiceUnavailable      Reason = "LEASE_SERVICE_UNAVAILABLE"
 )
 
@@ -58,6 +58,7 @@ func answers() []Answer {
 		{UnsupportedRoute, 409, 9, "Leased requests cannot fan out"},
 		{CapacityUnavailable, 429, 14, "All eligible connections are leased"},
 		{EligibilityUnavailable, 429, 14, "Eligible connections are temporarily unavailable"},
+		{RateLimited, 429, 8, "Too many acquires with this key"},
 		{ServiceUnavailable, 503, 14, "The lease service is unavailable"},
 	}
 }
@@ -78,7 +79,7 @@ func (r Reason) Answer() Answer {
 // Refusal is a verdict, not an error: the machine works.
 type Refusal struct {
 	Reason     Reason
-	RetryAfter time.Duration // whole seconds, 1 s to 1 h; only with the two 429 reasons
+	RetryAfter time.Duration // whole seconds, 1 s to 1 h; only with the 429 reasons
 	Eligible   int           // connections that could serve but are held by others; only with LEASE_CAPACITY_UNAVAILABLE
 }
 
@@ -146,6 +147,3 @@ func (r *Refusal) ShouldRetry() bool {
 	status := r.Reason.Answer().HTTP
 	return (status == http.StatusTooManyRequests || status >= 500) && r.RetryAfter <= longestSDKWait
 }
-
-// errUnavailable is wrapped by every error of the store.
-var errUnavailable = errors.New("lease store unavailable")

@@ -4,6 +4,8 @@ import (
 	"embed"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -11,61 +13,64 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// scripts are the compiled-in Lua scripts; each is the common part and one file, but those that run for every request.
-type scripts struct {
-	check, acquire, renew, release, invalidate, transition, abandon, rest, free, sweep, list *script
+// script is one Lua script with the parts it needs in front of it, under the name its calls are counted by.
+type script struct {
+	*redis.Script
+	name, source string
 }
 
-// script is one Lua script with the name its calls are counted under.
-type script struct {
-	name string
-	*redis.Script
+// scripts are the compiled-in Lua scripts.
+type scripts struct {
+	check, held, free, list                                             *script
+	acquire, renew, release, end, move, abandon, cooldown, sweep, probe *script
 }
 
 func loadScripts() (*scripts, error) {
-	common, err := luaFiles.ReadFile("lua/common.lua")
-	if err != nil {
-		return nil, fmt.Errorf("embedded script: %w", err)
-	}
-	load := func(name string) *script {
-		body, readErr := luaFiles.ReadFile("lua/" + name + ".lua")
-		if readErr != nil {
-			err = fmt.Errorf("embedded script: %w", readErr)
-			return nil
+	var err error
+	load := func(parts ...string) *script {
+		var source strings.Builder
+		for _, part := range append([]string{"rule"}, parts...) {
+			text, readErr := luaFiles.ReadFile("lua/" + part + ".lua")
+			if readErr != nil {
+				err = fmt.Errorf("embedded script: %w", readErr)
+			}
+			source.Write(text)
+			source.WriteByte('\n')
 		}
-		if name == "check" || name == "free" {
-			return &script{name: name, Script: redis.NewScript(string(body))}
-		}
-		return &script{name: name, Script: redis.NewScript(string(common) + "\n" + string(body))}
+		return &script{redis.NewScript(source.String()), parts[len(parts)-1], source.String()}
 	}
 	s := &scripts{
-		check: load("check"), acquire: load("acquire"), renew: load("renew"), release: load("release"),
-		invalidate: load("invalidate"), transition: load("transition"), abandon: load("abandon"), rest: load("rest"),
-		free: load("free"), sweep: load("sweep"), list: load("list"),
+		check: load("cooldowns", "check"), held: load("held"), free: load("cooldowns", "choose", "free"), list: load("cooldowns", "list"),
+		acquire: load("change", "cooldowns", "choose", "acquire"), move: load("change", "cooldowns", "choose", "move"),
+		renew: load("change", "renew"), release: load("change", "release"), end: load("change", "end"), abandon: load("change", "abandon"),
+		cooldown: load("change", "cooldowns", "cooldown"), sweep: load("change", "cooldowns", "sweep"), probe: load("change", "probe"),
 	}
 	return s, err
 }
 
-// keys names the keys of one pool. All carry the pool as hash tag, so that a Cluster keeps them in one slot.
+// keys names the keys of a pool. All carry the pool as hash tag, so that a Cluster keeps them in one slot.
 type keys struct{ base, pool, events string }
 
 func newKeys(prefix, pool string) keys {
 	base := prefix + ":{" + pool + "}:"
-	return keys{base: base, pool: base + "pool", events: base + "events"}
+	return keys{base: base, pool: base + "leases", events: base + "events"}
 }
 
-func (k keys) owner(o Owner) string          { return k.base + "owner:" + string(o) }
-func (k keys) ended(o Owner) string          { return k.base + "ended:" + string(o) }
-func (k keys) attempt(attempt string) string { return k.base + "attempt:" + attempt }
+func (k keys) both() []string { return []string{k.pool, k.events} }
 
-// reply is a script's answer: a status, the store's clock and texts whose meaning depends on the status.
+// attempt adds the key of an attempt to acquire.
+func (k keys) attempt(attempt string) []string {
+	return []string{k.pool, k.events, k.base + "attempt:" + attempt}
+}
+
+// reply is a script's answer: a status, the store's clock and values whose meaning depends on the status.
 type reply struct {
 	status string
 	now    int64 // ms
 	rest   []any
 }
 
-// parseReply reads what every script with the common part returns. An answer of another shape is an error of the store.
+// parseReply reads what every script returns. An answer of another shape is an error of the store.
 func parseReply(v any) (reply, error) {
 	all, ok := v.([]any)
 	if !ok || len(all) < 2 {
@@ -81,14 +86,18 @@ func parseReply(v any) (reply, error) {
 	return r, nil
 }
 
-// int returns element i as a number, 0 when it is none.
-func (r reply) int(i int) int64 {
-	n, err := strconv.ParseInt(r.text(i), 10, 64)
-	if err != nil {
-		return 0
+// granted says that the script did what it was asked for, or found the lease it was asked about.
+func (r reply) granted() bool {
+	switch r.status {
+	case "NONE", "STALE", "CAPACITY", "ELIGIBILITY", "UNAVAILABLE", "ABANDONED":
+		return false
+	default:
+		return true
 	}
-	return n
 }
+
+// int returns element i as a number, 0 when it is none.
+func (r reply) int(i int) int64 { return number(r.text(i)) }
 
 func (r reply) text(i int) string {
 	if i >= len(r.rest) {
@@ -97,7 +106,64 @@ func (r reply) text(i int) string {
 	return text(r.rest[i])
 }
 
+func (r reply) list(i int) []any {
+	if i >= len(r.rest) {
+		return nil
+	}
+	l, _ := r.rest[i].([]any)
+	return l
+}
+
+// until is the time from the store's clock to the moment in element i.
+func (r reply) until(i int) time.Duration { return time.Duration(r.int(i)-r.now) * time.Millisecond }
+
+// leaseOf reads the connection and the record that scripts answer with.
+func leaseOf(p *pool, r reply) Lease {
+	f, _ := parseRecord(r.text(1)) // the zero value has expired
+	l := Lease{
+		State: "ACTIVE", Outcome: r.status, Pool: p.name, Connection: r.text(0), Generation: f.generation, token: f.token,
+		AcquiredAt: moment(f.acquired), RenewedAt: moment(f.renewed), ExpiresAt: moment(f.expires), model: f.model,
+		owner: f.owner, principal: f.principal, validFor: time.Duration(f.expires-r.now) * time.Millisecond,
+	}
+	if r.status == "RELEASED" || r.status == "INVALIDATED" {
+		l.State = r.status
+	}
+	return l
+}
+
+// record is a lease as it is stored; see lua/rule.lua.
+type record struct {
+	expires, renewed, acquired int64 // ms
+	owner                      Owner
+	generation, token          int64
+	principal, model           string
+}
+
+func parseRecord(text string) (record, bool) {
+	var f [8]string
+	for i := range f {
+		var more bool
+		if f[i], text, more = strings.Cut(text, " "); !more {
+			return record{}, false
+		}
+	}
+	return record{
+		expires: number(f[0]), renewed: number(f[1]), owner: Owner(f[2]), generation: number(f[3]), principal: f[4],
+		token: number(f[5]), acquired: number(f[6]), model: text, // f[7] is the attempt
+	}, true
+}
+
 func text(v any) string {
 	s, _ := v.(string)
 	return s
 }
+
+func number(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func moment(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

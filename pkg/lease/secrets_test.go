@@ -58,10 +58,10 @@ func TestNothingSecretIsSaid(t *testing.T) {
 			f, r := svc.Check(ctx, fence(t, svc, n, teamA, l.Generation))
 			say(f, r)
 			hold := svc.Keep(f, func(why lease.EndReason) { say(why) })
-			say(svc.Transition(ctx, ask(t, svc, n, teamA, l.Generation), "acct-2", lease.HealthOrCooldown))
-			say(svc.Rest(ctx, pool, "acct-1", time.Millisecond))
+			say(move(t, svc, n, teamA, l))
+			say(svc.SetCooldown(ctx, pool, "acct-1", time.Millisecond))
 			hold.Stop()
-			say(svc.Invalidate(ctx, ask(t, svc, n, teamA, l.Generation), lease.ManagedKeyRevoked))
+			say(svc.EndLease(ctx, pool, l.Connection, lease.ManagedKeyRevoked))
 		}
 		w := httptest.NewRecorder()
 		svc.ListHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?events=100", nil))

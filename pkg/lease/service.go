@@ -15,15 +15,20 @@ import (
 type Options struct {
 	Log      *slog.Logger // slog.Default() when nil
 	Observer Observer
+	wrap     func(engine) engine // what tests put between the service and its store
 }
 
-// Service is all of leases: checks, actions, renewals in flight, cool-downs. It is safe for concurrent use.
+// Service is all of leases: checks, actions, renewals in flight, cooldowns. It is safe for concurrent use.
 type Service struct {
 	log      *slog.Logger
 	observer Observer
 	current  atomic.Pointer[view]
+	wrap     func(engine) engine
 	keepers  keepers
-	abandons chan abandoned
+
+	cooldowns cooldowns
+	acquires  rates
+	abandons  chan abandoned
 
 	configure sync.Mutex
 	closed    bool
@@ -35,7 +40,7 @@ type Service struct {
 // New makes a service. It does not wait for the store: without one it starts degraded, answers by onStoreError and works
 // as soon as the store does. It fails on invalid settings and on files that cannot be read.
 func New(s Settings, principals []Principal, o Options) (*Service, error) {
-	svc := &Service{log: o.Log, observer: o.Observer, abandons: make(chan abandoned, maxAbandoned)}
+	svc := &Service{log: o.Log, observer: o.Observer, wrap: o.wrap, abandons: make(chan abandoned, maxAbandoned)}
 	if svc.log == nil {
 		svc.log = slog.Default()
 	}
@@ -52,7 +57,8 @@ func New(s Settings, principals []Principal, o Options) (*Service, error) {
 // storeLinger is how long a store that was replaced stays open for calls that still use it.
 const storeLinger = 5 * time.Second
 
-// Configure validates and puts into force new settings. Leases, rests and history survive unless the store changes.
+// Configure validates and puts into force new settings. Leases, cooldowns and history survive unless the store
+// changes; settings that the present store does not use do not change it.
 // Leases of principals that are gone or not managed any more are invalidated in the background.
 func (s *Service) Configure(settings Settings, list []Principal) error {
 	if err := errors.Join(settings.Validate(), ValidatePrincipals(list, settings.Pools)); err != nil {
@@ -65,12 +71,15 @@ func (s *Service) Configure(settings Settings, list []Principal) error {
 	}
 	old := s.current.Load()
 	var st *store
-	if old != nil && reflect.DeepEqual(old.settings.Store, settings.Store) {
+	if old != nil && reflect.DeepEqual(old.settings.Store.used(), settings.Store.used()) {
 		st = old.store
 	} else {
 		var err error
 		if st, err = openStore(settings.Store, observedLog{s.log, s.observer}); err != nil {
 			return err
+		}
+		if s.wrap != nil {
+			st.engine = s.wrap(st.engine)
 		}
 	}
 	v, err := newView(settings, list, st)
@@ -81,6 +90,9 @@ func (s *Service) Configure(settings Settings, list []Principal) error {
 		return err
 	}
 	s.current.Store(v)
+	if st.kind == "embedded" && len(v.pools) > 0 && (old == nil || old.store != st || len(old.pools) == 0) {
+		s.warnEmbedded(settings.Store.EmbeddedPath)
+	}
 	if old == nil {
 		return nil
 	}
@@ -90,6 +102,14 @@ func (s *Service) Configure(settings Settings, list []Principal) error {
 	}
 	s.revoke(old, v)
 	return nil
+}
+
+func (s *Service) warnEmbedded(path string) {
+	if path == "" {
+		s.log.Warn("leases live in this process: one replica only, nothing survives a restart")
+	} else {
+		s.log.Warn("leases live in this process: one replica only", "file", path)
+	}
 }
 
 // Close ends the background work and the store's connections. Leases stay in the store until they expire.

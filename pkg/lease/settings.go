@@ -26,13 +26,23 @@ type Settings struct {
 	RenewInFlight bool                    `yaml:"renewInFlight" doc:"Renews the lease of an exchange in flight at a third of the TTL."`
 	OnLost        string                  `yaml:"onLost" enum:"keep,cut" doc:"What happens to a response whose lease is found lost: kept and counted, or cut."`
 	OnStoreError  string                  `yaml:"onStoreError" enum:"deny,allow" doc:"Answer when the store cannot be asked: deny (503) or allow (counted, logged)."`
-	Cooldown      time.Duration           `yaml:"cooldown" min:"0" max:"24h" doc:"How long a connection rests after its upstream answered 401, 402, 403 or 429; the upstream's Retry-After wins."`
+	Cooldown      CooldownSettings        `yaml:"cooldown" doc:"How long a connection gets no requests after its upstream said that it wants none."`
+	AcquireRate   int                     `yaml:"acquireRate" min:"0" max:"1000000" doc:"Acquires a second that the API takes from one principal, and twice as many at once; 0 is no limit."`
 	History       int                     `yaml:"history" min:"0" max:"1000000" doc:"Lifecycle events kept per pool."`
 	Pools         map[string]PoolSettings `yaml:"pools" doc:"Pools of connections by name."`
 }
 
+// CooldownSettings say after which answers of an upstream, and for how long, its connection is in cooldown.
+type CooldownSettings struct {
+	Default      time.Duration `yaml:"default" min:"0" max:"24h" doc:"Cooldown after an answer without Retry-After, or with one of 0 or in the past."`
+	Max          time.Duration `yaml:"max" min:"0" max:"24h" doc:"Longest cooldown that an upstream's Retry-After can ask for; 0 turns cooldowns off."`
+	Statuses     []int         `yaml:"statuses" min:"400" max:"599" doc:"Statuses that begin a cooldown."`
+	AuthStatuses []int         `yaml:"authStatuses" min:"400" max:"599" doc:"Statuses that begin one only for requests with a lease in a pool with gatewayAuth."`
+}
+
 // PoolSettings list a pool's connections in order of preference.
 type PoolSettings struct {
+	GatewayAuth bool                 `yaml:"gatewayAuth" doc:"The gateway, not the client, authenticates requests to these connections: what an upstream says about that is about the account."`
 	Connections []ConnectionSettings `yaml:"connections" doc:"Connections in order of preference."`
 }
 
@@ -47,8 +57,9 @@ type ConnectionSettings struct {
 
 // StoreSettings choose the store: embedded, or redis when redis.addrs is set.
 type StoreSettings struct {
-	Embedded bool          `yaml:"embedded" doc:"Runs an in-process store: one replica, nothing survives a restart."`
-	Redis    RedisSettings `yaml:"redis" doc:"An external Redis or Valkey."`
+	Embedded     bool          `yaml:"embedded" doc:"Runs an in-process store, for one replica."`
+	EmbeddedPath string        `yaml:"embeddedPath" doc:"File in which the in-process store keeps leases over a restart; empty keeps none."`
+	Redis        RedisSettings `yaml:"redis" doc:"An external Redis or Valkey."`
 }
 
 // RedisSettings address a single node, a Sentinel group or a Cluster.
@@ -62,10 +73,10 @@ type RedisSettings struct {
 	SentinelUsername     string        `yaml:"sentinelUsername" doc:"ACL user at the sentinels."`
 	SentinelPasswordFile string        `yaml:"sentinelPasswordFile" doc:"File that holds the sentinels' password."`
 	TLS                  TLSSettings   `yaml:"tls" doc:"Transport security."`
-	CallTimeout          time.Duration `yaml:"callTimeout" min:"1ms" max:"10s" doc:"Deadline of one call."`
+	CallTimeout          time.Duration `yaml:"callTimeout" min:"1ms" max:"10s" doc:"Deadline of one attempt of one call; calls that fail are tried again for about 250ms."`
 	DialTimeout          time.Duration `yaml:"dialTimeout" min:"1ms" max:"30s" doc:"Deadline of one connection attempt."`
 	PoolSize             int           `yaml:"poolSize" min:"1" max:"10000" doc:"Connections per node."`
-	WaitReplicas         int           `yaml:"waitReplicas" min:"0" max:"100" doc:"Replicas that must confirm an acquire (WAIT); 0 asks none."`
+	WaitReplicas         int           `yaml:"waitReplicas" min:"0" max:"100" doc:"Replicas that must confirm what clients are told (WAIT); 0 asks none."`
 	KeyPrefix            string        `yaml:"keyPrefix" doc:"Prefix of every key."`
 }
 
@@ -93,6 +104,24 @@ func DefaultSettings() Settings {
 			Kind: "single", CallTimeout: 25 * time.Millisecond, DialTimeout: 250 * time.Millisecond, PoolSize: 16, KeyPrefix: "headgate",
 		}},
 		TTL: 120 * time.Second, MaxHold: 30 * time.Minute, RenewInFlight: true, OnLost: "keep", OnStoreError: "deny",
-		Cooldown: 30 * time.Second, History: 1000,
+		Cooldown: CooldownSettings{
+			Default: 30 * time.Second, Max: 10 * time.Minute, Statuses: []int{429}, AuthStatuses: []int{401, 402, 403},
+		},
+		AcquireRate: 50, History: 1000,
 	}
+}
+
+// used are the settings that the chosen store looks at: a change of others leaves it alone.
+func (s StoreSettings) used() StoreSettings {
+	if len(s.Redis.Addrs) == 0 {
+		return StoreSettings{Embedded: s.Embedded, EmbeddedPath: s.EmbeddedPath, Redis: RedisSettings{KeyPrefix: s.Redis.KeyPrefix}}
+	}
+	s.Embedded, s.EmbeddedPath = false, ""
+	if s.Redis.Kind != "sentinel" {
+		s.Redis.MasterName, s.Redis.SentinelUsername, s.Redis.SentinelPasswordFile = "", "", ""
+	}
+	if !s.Redis.TLS.Enabled {
+		s.Redis.TLS = TLSSettings{}
+	}
+	return s
 }

@@ -7,83 +7,177 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/sony/gobreaker/v2"
 )
 
-const (
-	breakerFailures = 5                      // consecutive failures that open a pool's breaker
-	breakerPause    = 500 * time.Millisecond // how long it stays open before one call may try
-)
-
-// store runs scripts on a Redis, real or embedded.
+// store calls scripts on an engine. A call that fails is tried again for as long as the store may only have hiccuped, and
+// none is made while the store is known to be away.
 type store struct {
 	kind     string // embedded, single, sentinel, cluster
-	client   redis.UniversalClient
+	engine   engine
 	scripts  *scripts
-	timeout  time.Duration // of one call
-	replicas int           // that must confirm an acquire
-	grace    time.Duration // keys live this much longer than what they say; see the package comment
+	timeout  time.Duration // of one attempt of one call
+	replicas int           // that must confirm what clients are told
+	slots    chan struct{} // one for each connection; nil for the embedded store
 	log      *slog.Logger
 	observer Observer
-	stop     func() // ends what the kind needs beside its client
+
+	ctx      context.Context // of the work in the background
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
 	closing  sync.Once
 	closeErr error
 
 	mu       sync.Mutex
-	breakers map[string]*breaker
+	shards   map[string]*shard
 	eviction string // policy of the server, as far as it is known
 }
 
-// breaker guards one pool: a pool is a shard, and the failure of one says nothing about the others.
-type breaker struct {
-	*gobreaker.CircuitBreaker[any]
-	mu       sync.Mutex
-	lastOpen time.Time // when it was last not closed
-	lastErr  error
-	answered bool // ever
+// shard is a pool's part of the store: the failure of one says nothing about the others.
+type shard struct {
+	pool          string
+	breaker       *breaker
+	reads, writes *queue
+	highest       atomic.Int64 // highest generation or token that this process has seen
+	keys          keys
 }
 
-// call runs a script for a pool. Errors wrap errUnavailable, or the caller's context error when it was the caller who
-// gave up.
-func (s *store) call(ctx context.Context, pool string, sc *script, keys []string, args ...any) (reply, error) {
-	v, err := s.read(ctx, pool, sc, keys, args...)
-	if err != nil {
-		return reply{}, err
+func newStore(kind string, e engine, sc *scripts, timeout time.Duration, out observedLog) *store {
+	s := &store{kind: kind, engine: e, scripts: sc, timeout: timeout, log: out.log, observer: out.observer, shards: map[string]*shard{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// shard returns the part of a pool.
+func (s *store) shard(p *pool) *shard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sh := s.shards[p.name]; sh != nil {
+		return sh
 	}
-	return parseReply(v)
-}
-
-// read is call for a script whose answer has a shape of its own.
-func (s *store) read(ctx context.Context, pool string, sc *script, keys []string, args ...any) (any, error) {
-	return s.guard(ctx, pool, sc.name, s.timeout, func(ctx context.Context) (any, error) {
-		return sc.Run(ctx, s.client, keys, args...).Result()
-	})
-}
-
-// guard runs f under the pool's breaker and a deadline, and counts it.
-func (s *store) guard(ctx context.Context, pool, name string, timeout time.Duration, f func(context.Context) (any, error)) (any, error) {
-	b := s.breaker(pool)
-	start := time.Now()
-	ctx, span := traceCall(ctx, name)
-	v, err := b.Execute(func() (any, error) {
-		callCtx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		v, err := f(callCtx)
-		if err != nil && ctx.Err() != nil {
-			return nil, &callerGone{ctx.Err()}
+	sh := &shard{pool: p.name, breaker: newBreaker(), keys: p.keys}
+	lanes := func() int {
+		if sh.breaker.failing() { // one at a time until it answers
+			return 1
 		}
-		b.note(err)
-		return v, err
-	})
-	s.observer.call(name, time.Since(start), err)
+		return (cap(s.slots) + 1) / 2
+	}
+	sh.reads = &queue{lanes: lanes, slots: s.slots, send: func(calls []*call) { s.attempt(sh, calls, 0) }}
+	sh.writes = &queue{lanes: lanes, slots: s.slots, send: func(calls []*call) { s.attempt(sh, calls, s.replicas) }}
+	s.shards[p.name] = sh
+	return sh
+}
+
+// saw remembers a generation or token.
+func (sh *shard) saw(n int64) {
+	for {
+		old := sh.highest.Load()
+		if n <= old || n > MaxGeneration || sh.highest.CompareAndSwap(old, n) {
+			return
+		}
+	}
+}
+
+var (
+	// errUnavailable is wrapped by every error of the store.
+	errUnavailable = errors.New("lease store unavailable")
+	// errPaused says that the breaker is open: the store was not called.
+	errPaused = errors.New("calls are paused")
+	// errOpened says that the breaker opened while the call waited for an answer.
+	errOpened = errors.New("calls were paused meanwhile")
+	// errBusy says that the call found no connection in time. It says nothing about the store.
+	errBusy = errors.New("too many calls at once")
+	// errUnconfirmed says that the call was made, but too few replicas have it.
+	errUnconfirmed = errors.New("too few replicas have confirmed it")
+)
+
+// read runs a script that changes nothing.
+func (s *store) read(ctx context.Context, p *pool, sc *script, args ...any) (reply, error) {
+	return s.do(ctx, p, &call{script: sc, keys: p.keys.both()[:1], args: args})
+}
+
+// write runs a script that changes something.
+func (s *store) write(ctx context.Context, p *pool, sc *script, args ...any) (reply, error) {
+	return s.do(ctx, p, &call{script: sc, keys: p.keys.both(), args: args, write: true})
+}
+
+// confirmed is write for what a client is told: with errUnconfirmed the reply is there too.
+func (s *store) confirmed(ctx context.Context, p *pool, sc *script, args ...any) (reply, error) {
+	return s.do(ctx, p, &call{script: sc, keys: p.keys.both(), args: args, write: true, confirm: true})
+}
+
+// do counts a call and makes it. Errors wrap errUnavailable, or are the caller's context error when it was the caller who
+// gave up.
+func (s *store) do(ctx context.Context, p *pool, c *call) (r reply, err error) {
+	sh := s.shard(p)
+	start := time.Now()
+	ctx, span := traceCall(ctx, c.script.name)
+	if err = s.patiently(ctx, sh, c); err == nil {
+		r, err = parseReply(c.value)
+	}
+	if err == nil && c.confirm && s.replicas > 0 && !c.confirmed && r.granted() {
+		err = errUnconfirmed
+	}
+	s.observer.call(c.script.name, time.Since(start), err)
 	endCall(span, err)
 	if err != nil {
-		return nil, failed(name, err)
+		return r, failed(c.script.name, err)
 	}
-	return v, nil
+	return r, nil
+}
+
+const (
+	retryPause = 5 * time.Millisecond // before the second retry, doubling; the first comes at once
+	retryMost  = 50 * time.Millisecond
+)
+
+// patiently makes attempts until one succeeds, the breaker opens, the caller leaves, or so much time has passed that the
+// breaker would have opened.
+func (s *store) patiently(caller context.Context, sh *shard, c *call) error {
+	if s.slots == nil {
+		s.engine.run(caller, []*call{c}, 0, 0)
+		sh.note(time.Now(), c)
+		return c.err
+	}
+	opened, ok := sh.breaker.pass()
+	if !ok {
+		return errPaused
+	}
+	through := sh.reads
+	if c.write {
+		through = sh.writes
+	}
+	ctx, cancel := context.WithTimeout(caller, breakerAfter+2*s.timeout)
+	defer cancel()
+	for pause := time.Duration(0); ; pause = min(max(2*pause, retryPause), retryMost) {
+		err := through.do(ctx, c, opened)
+		switch {
+		case err == nil:
+			return nil
+		case caller.Err() != nil:
+			return &callerGone{caller.Err()}
+		case ctx.Err() != nil, !worthRetrying(err):
+			return err
+		}
+		select {
+		case <-opened:
+			return errors.Join(errOpened, err)
+		case <-ctx.Done():
+			return err
+		case <-time.After(jitter(pause)):
+		}
+	}
+}
+
+// close ends the client and all work. It is idempotent.
+func (s *store) close() error {
+	s.closing.Do(func() {
+		s.cancel()
+		s.work.Wait()
+		s.closeErr = s.engine.close()
+	})
+	return s.closeErr
 }
 
 // callerGone marks a call that its caller ended: it says nothing about the store.
@@ -101,111 +195,9 @@ func failed(name string, err error) error {
 	return fmt.Errorf("lease %s: %w: %w", name, errUnavailable, err)
 }
 
-func (s *store) breaker(pool string) *breaker {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b := s.breakers[pool]; b != nil {
-		return b
-	}
-	b := &breaker{}
-	b.CircuitBreaker = gobreaker.NewCircuitBreaker[any](gobreaker.Settings{
-		Name:         pool,
-		Timeout:      breakerPause,
-		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
-		IsSuccessful: func(err error) bool { return err == nil || isFull(err) },
-		IsExcluded: func(err error) bool {
-			var gone *callerGone
-			return errors.As(err, &gone)
-		},
-		OnStateChange: func(_ string, from, to gobreaker.State) { s.stateChanged(b, pool, from, to) },
-	})
-	if s.breakers == nil {
-		s.breakers = map[string]*breaker{}
-	}
-	s.breakers[pool] = b
-	return b
-}
-
-func (s *store) stateChanged(b *breaker, pool string, from, to gobreaker.State) {
-	b.mu.Lock()
-	cause := b.lastErr
-	if from == gobreaker.StateOpen || to == gobreaker.StateOpen {
-		b.lastOpen = time.Now()
-	}
-	b.mu.Unlock()
-	s.observer.breaker(pool, to.String())
-	switch {
-	case to == gobreaker.StateOpen && from == gobreaker.StateClosed:
-		s.log.Warn("lease store fails, pausing its calls", "pool", pool, "store", s.kind, "error", cause)
-	case to == gobreaker.StateClosed:
-		s.log.Info("lease store works again", "pool", pool, "store", s.kind)
-	}
-}
-
-// callConfirmed is call for an acquire that replicas must confirm: WAIT counts the writes of its own connection, so both
-// travel on one. It answers the number of replicas too.
-func (s *store) callConfirmed(ctx context.Context, pool string, sc *script, keys []string, args ...any) (r reply, confirmed bool, err error) {
-	if s.replicas == 0 {
-		r, err = s.call(ctx, pool, sc, keys, args...)
-		return r, true, err
-	}
-	v, err := s.guard(ctx, pool, sc.name, 2*s.timeout, func(ctx context.Context) (any, error) {
-		node, err := s.node(ctx, keys[0])
-		if err != nil {
-			return nil, err
-		}
-		v, n, err := evalAndWait(ctx, node, sc, s.replicas, s.timeout, keys, args)
-		confirmed = n >= int64(s.replicas)
-		return v, err
-	})
-	if err != nil {
-		return reply{}, false, err
-	}
-	r, err = parseReply(v)
-	return r, confirmed, err
-}
-
-// node is the client of the one server that owns the key.
-func (s *store) node(ctx context.Context, key string) (*redis.Client, error) {
-	switch c := s.client.(type) {
-	case *redis.Client:
-		return c, nil
-	case *redis.ClusterClient:
-		return c.MasterForKey(ctx, key)
-	default:
-		return nil, fmt.Errorf("client %T cannot wait for replicas", c)
-	}
-}
-
-func evalAndWait(ctx context.Context, node *redis.Client, sc *script, replicas int, wait time.Duration, keys []string, args []any) (any, int64, error) {
-	run := func(eval func(redis.Pipeliner) *redis.Cmd) (any, int64, error) {
-		pipe := node.Pipeline()
-		answer := eval(pipe)
-		confirmed := pipe.Do(ctx, "WAIT", replicas, wait.Milliseconds())
-		if _, err := pipe.Exec(ctx); answer.Err() != nil {
-			return nil, 0, answer.Err()
-		} else if err != nil {
-			return nil, 0, err
-		}
-		n, err := confirmed.Int64()
-		return answer.Val(), n, err
-	}
-	v, n, err := run(func(p redis.Pipeliner) *redis.Cmd { return sc.EvalSha(ctx, p, keys, args...) })
-	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
-		v, n, err = run(func(p redis.Pipeliner) *redis.Cmd { return sc.Eval(ctx, p, keys, args...) })
-	}
-	return v, n, err
-}
-
-// close ends the client and what the kind runs beside it. It is idempotent.
-func (s *store) close() error {
-	s.closing.Do(func() {
-		s.closeErr = s.client.Close()
-		if s.stop != nil {
-			s.stop()
-		}
-	})
-	return s.closeErr
+// worthRetrying is false for answers that a repetition would not change, and for a store that has enough to do.
+func worthRetrying(err error) bool {
+	return !isFull(err) && !errors.Is(err, errBusy) && !errors.Is(err, errOpened) && !strings.HasPrefix(err.Error(), "NOPERM")
 }
 
 // isFull says that the server refuses to grow. It still works: only acquires need memory.
@@ -213,3 +205,6 @@ func isFull(err error) bool { return strings.Contains(err.Error(), "OOM command 
 
 // isUnavailable says that the store could not be asked, as opposed to the caller having gone.
 func isUnavailable(err error) bool { return errors.Is(err, errUnavailable) }
+
+// isPaused says that the breaker did not let the call through.
+func isPaused(err error) bool { return errors.Is(err, errPaused) }

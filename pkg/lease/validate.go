@@ -31,6 +31,13 @@ func (s Settings) Validate() error {
 	if s.OnStoreError != "" && s.OnStoreError != "deny" && s.OnStoreError != "allow" {
 		errs = append(errs, fmt.Errorf("leases.onStoreError: %q is neither deny nor allow", s.OnStoreError))
 	}
+	for field, statuses := range map[string][]int{"statuses": s.Cooldown.Statuses, "authStatuses": s.Cooldown.AuthStatuses} {
+		for i, status := range statuses {
+			if status < 400 || status > 599 {
+				errs = append(errs, fmt.Errorf("leases.cooldown.%s[%d]: %d is not 400 to 599", field, i, status))
+			}
+		}
+	}
 	home := map[string]string{} // pool of each connection
 	for _, pool := range sortedKeys(s.Pools) {
 		path := "leases.pools." + pool
@@ -68,6 +75,9 @@ func (p PoolSettings) validate(path, pool string, home map[string]string) error 
 
 func (s StoreSettings) validate() error {
 	r := s.Redis
+	if s.EmbeddedPath != "" && len(r.Addrs) > 0 {
+		return errors.New("leases.store.embeddedPath: is not used with redis.addrs")
+	}
 	if len(r.Addrs) == 0 {
 		if !s.Embedded {
 			return errors.New("leases.store: needs embedded: true or redis.addrs")

@@ -23,6 +23,7 @@ type pool struct {
 	keys        keys
 	connections []ConnectionSettings
 	byID        map[string]ConnectionSettings
+	gatewayAuth bool
 }
 
 func newView(s Settings, list []Principal, st *store) (*view, error) {
@@ -36,7 +37,7 @@ func newView(s Settings, list []Principal, st *store) (*view, error) {
 	}
 	for name, ps := range s.Pools {
 		p := &pool{name: name, keys: newKeys(s.Store.Redis.KeyPrefix, name), connections: ps.Connections,
-			byID: map[string]ConnectionSettings{}}
+			byID: map[string]ConnectionSettings{}, gatewayAuth: ps.GatewayAuth}
 		for _, c := range ps.Connections {
 			p.byID[c.ID] = c
 		}
@@ -61,30 +62,35 @@ func (p *pool) label() string {
 	return p.name
 }
 
-// candidates are the connections id may use for a model, in order of preference. An empty model is any.
-func (p *pool) candidates(id Identity, model string) []string {
+// candidates are the connections id may use that serve all the models, in order of preference. An empty model is any.
+func (p *pool) candidates(id Identity, models ...string) []string {
 	var ids []string
 	for _, c := range p.connections {
-		if c.serves(model) && id.allows(c.ID) {
+		if c.servesAll(models) && id.allows(c.ID) {
 			ids = append(ids, c.ID)
 		}
 	}
 	return ids
 }
 
-// eligible says why a bound connection may not be used any more, "" when it may.
-func (p *pool) eligible(id Identity, model, connection string) EndReason {
+// eligible says why a bound connection may not be used any more by a lease that was acquired for a model, for a request
+// that names one; "" when it may.
+func (p *pool) eligible(id Identity, leased, requested, connection string) EndReason {
 	c, known := p.byID[connection]
 	switch {
 	case !known:
 		return ConnectionIneligible
 	case !id.allows(connection):
 		return AuthorizationChanged
-	case !c.serves(model):
+	case !c.servesAll([]string{leased, requested}):
 		return ModelIneligible
 	default:
 		return ""
 	}
+}
+
+func (c ConnectionSettings) servesAll(models []string) bool {
+	return !slices.ContainsFunc(models, func(m string) bool { return !c.serves(m) })
 }
 
 // serves says whether the connection serves a model; one without a list serves every model.

@@ -86,7 +86,7 @@ func TestRedisOfTheOverlay(t *testing.T) {
 		do   func() *lease.Refusal
 	}{
 		{"renew", func() *lease.Refusal { _, r := service.Renew(t.Context(), ask); return r }},
-		{"rest", func() *lease.Refusal { return service.Rest(t.Context(), "chat", "acct-2", time.Minute) }},
+		{"cooldown", func() *lease.Refusal { return service.SetCooldown(t.Context(), "chat", "acct-2", time.Minute) }},
 		{"release", func() *lease.Refusal { _, r := service.Release(t.Context(), ask, lease.OwnerExit); return r }},
 	} {
 		if refusal := step.do(); refusal != nil {

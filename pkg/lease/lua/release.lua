@@ -1,16 +1,19 @@
--- KEYS owner ended pool events   ARGV owner generation principal reason history
-local keys = {owner = KEYS[1], ended = KEYS[2], pool = KEYS[3], events = KEYS[4]}
+-- KEYS pool events   ARGV owner generation principal reason history
+local broken = refuses_writes()
+if broken then return broken end
 local now = now_ms()
-local l = live_lease(keys.owner, keys.pool, ARGV[1], now)
-if l then
-  if l.gen ~= ARGV[2] or l.principal ~= ARGV[3] then return {'STALE', int(now)} end
-  end_lease(keys, ARGV[1], l, 'RELEASED', 'released', ARGV[4], ARGV[5])
-  return reply('RELEASED', now, l)
+local conn, lease = live_lease(ARGV[1], now)
+if conn then
+  if not is(lease, ARGV[2], ARGV[3]) then return {'STALE', int(now)} end
+  local l = parse(conn, lease)
+  end_lease(l, now, 'RELEASED', 'released', ARGV[4], ARGV[5])
+  return answer('RELEASED', now, l)
 end
 -- The repeat of a release whose answer was lost gets that answer.
-local gen, principal, conn, acquired, renewed, expires, state =
-  string.match(get(keys.ended) or '', '^(%d+) (%S+) (%S+) (%d+) (%d+) (%d+) (%S+)$')
-if gen == ARGV[2] and principal == ARGV[3] and state == 'RELEASED' then
-  return {'RELEASED', int(now), conn, gen, acquired, renewed, expires}
+conn = redis.call('HGET', POOL, 'o:' .. ARGV[1]) or ''
+lease = string.match(redis.call('HGET', POOL, 'e:' .. conn) or '', '^%d+ RELEASED (.*)$')
+if lease and owner_of(lease) == ARGV[1] and is(lease, ARGV[2], ARGV[3]) then
+  keep_pool(now) -- a write that replicas can confirm
+  return {'RELEASED', int(now), conn, lease}
 end
 return {'STALE', int(now)}

@@ -1,10 +1,11 @@
--- KEYS owner pool events   ARGV owner generation principal ttl maxHold grace history
+-- KEYS pool events   ARGV owner generation principal ttl maxHold history
+local broken = refuses_writes() -- a write: after it a full store does not refuse the others
+if broken then return broken end
 local now = now_ms()
-local l = live_lease(KEYS[1], KEYS[2], ARGV[1], now)
-if not l or l.gen ~= ARGV[2] or l.principal ~= ARGV[3] then return {'STALE', int(now)} end
-l.expires = math.max(l.expires, math.min(now + tonumber(ARGV[4]), l.acquired + tonumber(ARGV[5])))
-l.renewed = now
-redis.call('PEXPIRE', KEYS[2], int(POOL_TTL)) -- never refused for want of memory, so neither are the writes after it
-store_lease(KEYS[1], KEYS[2], ARGV[1], l, now, tonumber(ARGV[6]))
-event(KEYS[3], ARGV[7], 'renewed', ARGV[1], l.gen, l.conn)
-return reply('RENEWED', now, l)
+local conn, lease = live_lease(ARGV[1], now)
+if not conn or not is(lease, ARGV[2], ARGV[3]) then return {'STALE', int(now)} end
+local l = parse(conn, lease)
+extend(l, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
+save(l, now)
+event(ARGV[6], 'renewed', l.owner, l.gen, l.conn)
+return answer('RENEWED', now, l)
