@@ -89,3 +89,12 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestConfigurationSchema: the schema that the shipped files name is what `extproc schema` prints.
+func TestConfigurationSchema(t *testing.T) {
+	var want bytes.Buffer
+	if err := config.Schema(&want); err != nil {
+		t.Fatalf("write the schema: %v", err)
+	}
+	compare(t, "../"+config.SchemaFile, want.String())
+}

@@ -23,7 +23,7 @@ import (
 func newCheckCommand(configPath *string) *cobra.Command {
 	return &cobra.Command{
 		Use:     "check",
-		Short:   "Check a configuration without serving; every fault is listed with its path",
+		Short:   "Check a configuration without serving; lists every fault with its path, and what is surely not meant",
 		Example: `  extproc check --config config.yaml`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -37,6 +37,20 @@ func newCheckCommand(configPath *string) *cobra.Command {
 			fmt.Fprintln(c.OutOrStdout(), "ok, configuration", cfg.Hash())
 			return nil
 		},
+	}
+}
+
+func newSchemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the configuration file, for editors",
+		Long: `Prints the JSON Schema of the configuration file. Editors with a YAML language server complete and check a file that
+names it in its first line:
+
+  # yaml-language-server: $schema=headgate.schema.json`,
+		Example: `  extproc schema > headgate.schema.json`,
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return config.Schema(c.OutOrStdout()) },
 	}
 }
 
@@ -59,6 +73,8 @@ the whole bootstrap, or one part of it to paste into another.`,
 		},
 	}
 	command.Flags().StringVar((*string)(&o.Part), "part", string(envoyconf.All), "all, filter, cluster or routes")
+	parts := []string{string(envoyconf.All), string(envoyconf.Filter), string(envoyconf.Cluster), string(envoyconf.Routes)}
+	_ = command.RegisterFlagCompletionFunc("part", cobra.FixedCompletions(parts, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	command.Flags().BoolVar(&o.FailOpen, "fail-open", false, "let requests pass unchecked while the sidecar is away")
 	command.Flags().StringVar(&o.Listen, "listen", "", "Envoy's listener, host:port (default 127.0.0.1:10000)")
 	command.Flags().StringVar(&o.Admin, "envoy-admin", "", "Envoy's admin address, host:port (default 127.0.0.1:9901)")
@@ -92,6 +108,7 @@ its file does not fail the probe: the running sidecar keeps the configuration it
 		},
 	}
 	command.Flags().StringVar(&path, "path", "/readyz", "/readyz or /livez")
+	_ = command.RegisterFlagCompletionFunc("path", cobra.FixedCompletions([]string{"/readyz", "/livez"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	command.Flags().StringVar(&address, "address", "", "host:port of the sidecar's admin (default: listen.admin of the configuration)")
 	command.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "how long to wait for the answer")
 	return command

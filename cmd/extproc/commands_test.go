@@ -20,6 +20,8 @@ func TestWhatIsSaidWithoutASidecar(t *testing.T) {
 	}{
 		{"health", []string{"no sidecar answers", "listen.admin", "127.0.0.1:1"}},
 		{"top --once", []string{"no sidecar answers", "listen.admin", "127.0.0.1:1"}},
+		{"chek", []string{`no command "chek"; did you mean check?`}},
+		{"frobnicate", []string{`no command "frobnicate"`, "--help"}},
 		{"hash-key sk-secret", []string{"standard input"}},
 	} {
 		var out bytes.Buffer
@@ -56,6 +58,26 @@ func TestHealthWithAnAddressReadsNoConfiguration(t *testing.T) {
 		}
 		if got, want := out.String(), "asked for "+path+"\n"; got != want {
 			t.Errorf("health --path %s prints %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestCompletion: a shell completes commands, and the values of --part.
+func TestCompletion(t *testing.T) {
+	for line, want := range map[string][]string{
+		"sch": {"schema"}, "envoy --part ": {"all", "filter", "cluster", "routes"}, "health --path ": {"/readyz", "/livez"},
+	} {
+		var out bytes.Buffer
+		command := newCommand(strings.NewReader(""), &out, &bytes.Buffer{})
+		words := strings.Split(line, " ")
+		command.SetArgs(append([]string{"__complete"}, words...))
+		if err := command.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range want {
+			if !strings.Contains("\n"+out.String(), "\n"+word) {
+				t.Errorf("%q completes to %q, want %s in it", line, out.String(), word)
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -37,10 +38,12 @@ Without a subcommand it serves.`,
 		Example: `  extproc --config /etc/headgate/config.yaml
   extproc check --config config.yaml
   extproc envoy --config config.yaml > envoy.yaml`,
-		Args:          cobra.NoArgs,
+		Args:          knownCommand,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(c *cobra.Command, _ []string) error { return serve(c.Context(), configPath, os.Environ(), stderr) },
+
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(c *cobra.Command, _ []string) error { return serve(c.Context(), configPath, os.Environ(), stderr) },
 	}
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -49,6 +52,7 @@ Without a subcommand it serves.`,
 	root.AddCommand(
 		newServeCommand(&configPath, stderr),
 		newCheckCommand(&configPath),
+		newSchemaCommand(),
 		newEnvoyCommand(&configPath),
 		newHealthCommand(&configPath),
 		newHashKeyCommand(),
@@ -56,6 +60,17 @@ Without a subcommand it serves.`,
 		newVersionCommand(),
 	)
 	return root
+}
+
+// knownCommand refuses what is no subcommand, with the ones that it may have been meant for.
+func knownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return fmt.Errorf("there is no command %q; extproc --help lists them", args[0])
 }
 
 func newServeCommand(configPath *string, stderr io.Writer) *cobra.Command {

@@ -40,13 +40,29 @@ func ParseSize(text string) (Size, error) {
 		}
 	}
 	if digits == "" || strings.Trim(digits, "0123456789") != "" {
-		return 0, fmt.Errorf("size %q: %w", text, errSizeSyntax)
+		return 0, fmt.Errorf("size %q%s: %w", text, sizeHint(text), errSizeSyntax)
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n > math.MaxInt64/unit {
 		return 0, fmt.Errorf("size %q is too large: at most %d bytes", text, int64(math.MaxInt64))
 	}
 	return Size(n * unit), nil
+}
+
+// sizeHint says how a Kubernetes quantity, or a unit in another case, is written here.
+func sizeHint(text string) string {
+	number := strings.TrimRight(text, "kKmMgGtTiIbB")
+	unit := strings.ToUpper(text[len(number):])
+	number = strings.TrimSpace(number)
+	if number == "" || strings.Trim(number, "0123456789") != "" || unit == "" {
+		return ""
+	}
+	for _, u := range sizeUnits() {
+		if name := strings.ToUpper(u.name); unit == name || unit == strings.TrimSuffix(name, "B") {
+			return " (write " + number + u.name + ")"
+		}
+	}
+	return ""
 }
 
 // String prints the size so that ParseSize reads it back exactly: in the largest power of 1024 that divides it.

@@ -12,13 +12,16 @@ import (
 // maxUnixPath is the longest path a socket address holds on Linux, terminating zero excluded.
 const maxUnixPath = 107
 
-// ParseAddr splits a listen address into the network and address of net.Listen: "unix:///absolute/path" or "host:port".
+// ParseAddr splits a listen address into the network and address of net.Listen: "unix:///absolute/path", which
+// may be written "unix:/absolute/path" as gRPC does, or "host:port".
 // The port is a number; 0 lets the system choose. An empty host means every interface.
 func ParseAddr(addr string) (network, address string, err error) {
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
-		path, ok = strings.CutPrefix(path, "//")
+		if rest, full := strings.CutPrefix(path, "//"); full {
+			path = rest
+		}
 		switch {
-		case !ok || !filepath.IsAbs(path):
+		case !filepath.IsAbs(path):
 			return "", "", fmt.Errorf("socket address %q must be unix:// and an absolute path", addr)
 		case len(path) > maxUnixPath:
 			return "", "", fmt.Errorf("socket path has %d bytes; the system allows %d", len(path), maxUnixPath)

@@ -26,9 +26,7 @@ func (c *Config) check(r *report) {
 	if c.Shutdown.Drain > c.Shutdown.Grace {
 		r.add("shutdown.drain", "%v is longer than shutdown.grace, %v, which includes it", c.Shutdown.Drain, c.Shutdown.Grace)
 	}
-	if wait, most := c.Bytes.Queue.MaxWait, c.Decision.MaxWait; wait > most {
-		r.note("bytes.queue.maxWait %v is cut to decision.maxWait, %v, which bounds all waits together", wait, most)
-	}
+	c.remark(r)
 }
 
 func (c *Config) checkListen(r *report) {

@@ -88,7 +88,7 @@ func TestListenAddresses(t *testing.T) {
 		{"unix:///" + strings.Repeat("x", 106), "unix", "/" + strings.Repeat("x", 106)},
 		{"unix:///" + strings.Repeat("x", 107), "", ""},
 		{"unix://run/x.sock", "", ""},
-		{"unix:/run/x.sock", "", ""},
+		{"unix:/run/x.sock", "unix", "/run/x.sock"},
 		{"unix:///run/", "", ""},
 		{"unix://", "", ""},
 		{"127.0.0.1:9002", "tcp", "127.0.0.1:9002"},

@@ -89,7 +89,9 @@ func (s StoreSettings) validate() error {
 		errs = append(errs, fmt.Errorf("leases.store.redis."+field+": "+format, args...))
 	}
 	for i, a := range r.Addrs {
-		if _, port, err := net.SplitHostPort(a); err != nil || port == "" {
+		if strings.Contains(a, "://") { // it may hold a password: not shown
+			fault(fmt.Sprintf("addrs[%d]", i), "is a URL; write host:port, and what the URL says besides in tls.enabled (rediss://), username, passwordFile and db")
+		} else if _, port, err := net.SplitHostPort(a); err != nil || port == "" {
 			fault(fmt.Sprintf("addrs[%d]", i), "%q is not host:port", a)
 		}
 	}

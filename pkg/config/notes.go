@@ -1,0 +1,118 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/lease"
+)
+
+// jwtNamespace is where Envoy's JWT filter puts the claims: under the key that its payload_in_metadata names.
+const jwtNamespace = "envoy.filters.http.jwt_authn"
+
+// remark notes what is valid and surely not meant.
+func (c *Config) remark(r *report) {
+	c.remarkBytes(r)
+	c.remarkLanes(r)
+	c.remarkSources(r)
+	c.remarkLeases(r)
+	c.remarkPrincipals(r)
+}
+
+func (c *Config) remarkBytes(r *report) {
+	b := c.Bytes
+	if wait, most := b.Queue.MaxWait, c.Decision.MaxWait; wait > most {
+		r.note("bytes.queue.maxWait %v is cut to decision.maxWait, %v, which bounds all waits together", wait, most)
+	}
+	if b.LargeBody > b.HardMaxBody {
+		r.note("bytes.largeBody %v is above bytes.hardMaxBody, %v: no body is large, and none reserves bytes", b.LargeBody, b.HardMaxBody)
+		return
+	}
+	if o := b.Budget.Override; o != nil && *o < float64(b.LargeBody) {
+		r.note("bytes.budget.override %.0f is below bytes.largeBody, %v: every large body is refused with body_exceeds_budget", *o, b.LargeBody)
+	}
+	if b.Budget.Override == nil && b.Budget.Cap < b.LargeBody {
+		r.note("bytes.budget.cap %v is below bytes.largeBody, %v: every large body is refused with body_exceeds_budget", b.Budget.Cap, b.LargeBody)
+	}
+	if b.Queue.MaxQueuedBytes < b.LargeBody {
+		r.note("bytes.queue.maxQueuedBytes %v is below bytes.largeBody, %v: no large body ever waits", b.Queue.MaxQueuedBytes, b.LargeBody)
+	}
+}
+
+// shortChat is the least that a chat request has.
+func shortChat() int {
+	return adaptive.Cost(adaptive.Features{Bytes: 200, Tokens: 50, Messages: 1})
+}
+
+// remarkLanes finds limits that no request fits under. What a cluster has from "*" is noted there only.
+func (c *Config) remarkLanes(r *report) {
+	all := c.Clusters[AnyCluster].Lanes
+	for _, name := range c.clusterNames() {
+		lanes := c.Clusters[name].Lanes
+		if lanes.Mode != adaptive.Enforce || name != AnyCluster && lanes.MaxLimit == all.MaxLimit && all.Mode == adaptive.Enforce {
+			continue
+		}
+		if cost := shortChat(); lanes.MaxLimit < cost {
+			r.note("%s.maxLimit %v is below the cost of the shortest chat request, %d: each is refused with admission_oversized", join("clusters", name)+".lanes", lanes.MaxLimit, cost)
+		}
+	}
+}
+
+func (c *Config) remarkSources(r *report) {
+	for path, sources := range map[string][]Source{"tenant.sources": c.Tenant.Sources, "principalSources": c.PrincipalSources} {
+		for i, s := range sources {
+			if namespace, keys := s.MetadataPath(); namespace == jwtNamespace && len(keys) == 1 {
+				r.note("%s[%d].metadata %s has one key: Envoy puts claims below the name that payload_in_metadata gives, as in %s/payload/%s", path, i, s.Metadata, jwtNamespace, keys[0])
+			}
+		}
+	}
+	if len(c.Tenant.Sources) == 0 && len(c.Tenant.Weights) > 0 {
+		r.note("tenant.weights has no effect without tenant.sources: all requests are anonymous")
+	}
+}
+
+// remarkLeases finds pools and connections that nothing leads to.
+func (c *Config) remarkLeases(r *report) {
+	used := map[string]bool{}
+	for _, name := range c.clusterNames() {
+		if l := c.Clusters[name].Lease; l.Mode != lease.ModeOff && l.Mode != "" {
+			used[l.Pool] = true
+		}
+	}
+	allowed := map[string]bool{}
+	for _, p := range c.Principals {
+		for _, id := range p.Connections {
+			allowed[id] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Leases.Pools)) {
+		path := join("leases.pools", name)
+		if !used[name] {
+			r.note("%s: no cluster has lease.pool: %s, so that no request is checked against its leases", path, name)
+		}
+		for i, connection := range c.Leases.Pools[name].Connections {
+			at := fmt.Sprintf("%s.connections[%d]", path, i)
+			if connection.Cluster == "" {
+				r.note("%s: %s has no cluster, so that nothing routes to it", at, connection.ID)
+			}
+			if len(connection.Models) == 0 {
+				r.note("%s: %s serves no model; \"*\" is every model", at, connection.ID)
+			}
+			if !allowed[connection.ID] {
+				r.note("%s: no principal may use %s", at, connection.ID)
+			}
+		}
+	}
+}
+
+// remarkPrincipals finds principals that nobody can be.
+func (c *Config) remarkPrincipals(r *report) {
+	otherSource := slices.ContainsFunc(c.PrincipalSources, func(s Source) bool { return !s.APIKey })
+	for i, p := range c.Principals {
+		if p.KeySHA256 == "" && !otherSource {
+			r.note("principals[%d]: %s has no keySHA256, and principalSources name nothing but API keys: nobody can be it", i, p.ID)
+		}
+	}
+}
