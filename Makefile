@@ -60,6 +60,25 @@ test-manifests: ## Check the Kubernetes manifests, dashboards and image against 
 fuzz: ## Fuzz every parser, and exchanges as whole sequences of messages, for FUZZTIME each (60s): one table
 	@test/fuzz/run.sh
 
+CLUSTER := .tools/cluster/bin/cluster
+
+.PHONY: cluster-tool
+cluster-tool:
+	@mkdir -p $(dir $(CLUSTER)) && $(GO) build -C tools/cluster -o ../../$(CLUSTER) .
+
+.PHONY: cluster
+cluster: cluster-tool ## Start a real Kubernetes node on this machine (root on Linux) with local images, and print its kubeconfig
+	@$(CLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: cluster-tool ## End the node and everything in it
+	@$(CLUSTER) down
+
+.PHONY: test-cluster
+test-cluster: cluster ## Apply every overlay in that node and send requests through its Services
+	$(GO) vet -tags cluster ./test/cluster/...
+	$(GO) test -tags cluster -count=1 -timeout 60m ./test/cluster
+
 .PHONY: sim
 sim: ## Simulate tenants and upstreams in virtual time: one table, and build/sim.json
 	cd test/bench && $(GO) test -tags sim -count=1 -timeout 60m -run TestSim ./sim -v -out ../../../$(BUILD)/sim.json
@@ -82,6 +101,7 @@ lint: ## Check style with golangci-lint, built from the tools module
 	$(BUILD)/golangci-lint run ./...
 	cd test/bench && ../../$(BUILD)/golangci-lint run -c ../../.golangci.yml ./...
 	cd test/manifests && ../../$(BUILD)/golangci-lint run -c ../../.golangci.yml ./...
+	cd tools/cluster && ../../$(BUILD)/golangci-lint run -c ../../.golangci.yml ./...
 
 .PHONY: generate
 generate: ## Write what is generated: Envoy configuration, references in the documentation

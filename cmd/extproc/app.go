@@ -197,6 +197,13 @@ func (a *app) healthDocument() admin.Health {
 	return h
 }
 
+// metricsOnly is what a scraper reaches that must not reach the admin port.
+func (a *app) metricsOnly() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", a.metrics.Handler())
+	return mux
+}
+
 // api is what clients reach, directly or through an Envoy route.
 func (a *app) api() http.Handler {
 	mux := http.NewServeMux()

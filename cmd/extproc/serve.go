@@ -85,6 +85,7 @@ func (a *app) listen(ctx context.Context, cfg *config.Config) error {
 		handler   http.Handler
 	}{
 		{"listen.admin", cfg.Listen.Admin, admin.Handler(a.adminSources())},
+		{"listen.metrics", cfg.Listen.Metrics, a.metricsOnly()},
 		{"listen.api", cfg.Listen.API, a.api()},
 	} {
 		if h.addr == "" {

@@ -173,6 +173,33 @@ func TestRenderFollowsTheSettings(t *testing.T) {
 			options: envoyconf.Options{Listen: "[::]:8080"},
 			want:    []string{`address: {socket_address: {address: "::", port_value: 8080}}`},
 		},
+		"HTTP/1.1 servers get HTTP/1.1, also from clients with HTTP/2": {
+			change: func(c *config.Config) { c.Clusters = config.Default().Clusters },
+			want:   []string{"explicit_http_config: http_protocol_options: enable_trailers: true"},
+			not:    []string{"use_downstream_protocol_config", "wait_for_warm_on_init"},
+		},
+		"a cluster for gRPC gets HTTP/2": {
+			change: func(c *config.Config) {
+				c.Clusters = config.Default().Clusters
+				grpc := c.Cluster(config.AnyCluster)
+				grpc.Protocol = config.HTTP2
+				c.Clusters["grpc"] = grpc
+			},
+			want: []string{"- name: grpc type: STATIC", "typed_extension_protocol_options: &http2", "explicit_http_config: http2_protocol_options: {}", "- name: default type: STATIC"},
+		},
+		"connections speak what their cluster speaks": {
+			change: func(c *config.Config) {
+				c.Clusters[config.AnyCluster] = config.Default().Cluster(config.AnyCluster)
+				leased := c.Cluster("leased")
+				leased.Protocol = config.HTTP2
+				c.Clusters["leased"] = leased
+			},
+			want: []string{"- name: acct-1 type: STATIC connect_timeout: 5s load_assignment: cluster_name: acct-1 endpoints: - lb_endpoints: - endpoint: address: {socket_address: {address: 127.0.0.1, port_value: 9001}} circuit_breakers: *wide # HTTP/2"},
+		},
+		"an upstream with a name does not hold up the start": {
+			options: envoyconf.Options{Upstream: "llm-gateway:8080"},
+			want:    []string{"type: STRICT_DNS connect_timeout: 5s # Envoy starts, and serves its other clusters, also while no name server answers. wait_for_warm_on_init: false"},
+		},
 		"no API": {
 			change: func(c *config.Config) { c.Listen.API = "" },
 			not:    []string{"session-leases", "The sidecar's own API"},

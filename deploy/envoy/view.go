@@ -60,12 +60,27 @@ type endpoint struct {
 type upstream struct {
 	Name string
 	endpoint
+	Protocol        protocol
+	FirstOfProtocol bool // its protocol is written out; the others refer to it
+}
+
+// protocol is what Envoy speaks to an upstream.
+type protocol struct {
+	Name        config.Protocol
+	Explanation string
+}
+
+var protocols = map[config.Protocol]protocol{
+	config.HTTP1:       {config.HTTP1, "HTTP/1.1, whatever the client speaks. For gRPC: clusters.<name>.protocol: http2."},
+	config.HTTP2:       {config.HTTP2, "HTTP/2, which gRPC needs."},
+	config.ClientsHTTP: {config.ClientsHTTP, "HTTP/1.1 or HTTP/2, as the client does: gRPC and WebSocket reach the same upstream."},
 }
 
 // route is one entry of the route table. With a connection it matches only after the sidecar bound the request to it.
 type route struct {
 	Name, Match, Cluster, Connection, Explanation string
-	Witnessed                                     bool // its first tokens are for the witness to see
+	Base                                          string // the route cluster that a connection's requests come from
+	Witnessed                                     bool   // its first tokens are for the witness to see
 }
 
 func newView(c *config.Config, o Options) (*view, error) {
@@ -86,10 +101,30 @@ func newView(c *config.Config, o Options) (*view, error) {
 	}
 	v.Routes = routes(c)
 	v.watchResponses(c)
-	for _, name := range clustersOf(v.Routes) {
-		v.Upstreams = append(v.Upstreams, upstream{name, upstreamAt})
-	}
+	v.Upstreams = upstreams(c, v.Routes, upstreamAt)
 	return v, nil
+}
+
+// upstreams returns the clusters that the routes name, each once, all at one address. A connection's cluster speaks what the
+// cluster whose requests it takes speaks, unless it has settings of its own.
+func upstreams(c *config.Config, all []route, at endpoint) []upstream {
+	var found []upstream
+	written := map[config.Protocol]bool{}
+	for _, r := range all {
+		if slices.ContainsFunc(found, func(u upstream) bool { return u.Name == r.Cluster }) {
+			continue
+		}
+		spoken := c.Cluster(r.Cluster).Protocol
+		if _, own := c.Clusters[r.Cluster]; !own && r.Base != "" {
+			spoken = c.Cluster(r.Base).Protocol
+		}
+		if spoken == "" {
+			spoken = config.HTTP1
+		}
+		found = append(found, upstream{r.Cluster, at, protocols[spoken], !written[spoken]})
+		written[spoken] = true
+	}
+	return found
 }
 
 // watchResponses finds out what the configured clusters want to see of responses. Clusters that are not configured may
@@ -196,7 +231,7 @@ func connected(c *config.Config, r route) []route {
 			continue
 		}
 		to := r
-		to.Cluster, to.Connection, to.Explanation = connection.Cluster, connection.ID, ""
+		to.Base, to.Cluster, to.Connection, to.Explanation = r.Cluster, connection.Cluster, connection.ID, ""
 		all = append(all, to)
 	}
 	if len(all) > 0 {
@@ -204,17 +239,6 @@ func connected(c *config.Config, r route) []route {
 		r.Explanation = ""
 	}
 	return append(all, r)
-}
-
-// clustersOf returns the clusters that the routes name, each once, in order.
-func clustersOf(all []route) []string {
-	var names []string
-	for _, r := range all {
-		if !slices.Contains(names, r.Cluster) {
-			names = append(names, r.Cluster)
-		}
-	}
-	return names
 }
 
 // parseEndpoint returns where to reach a listener; one on every interface is reached on loopback.

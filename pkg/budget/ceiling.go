@@ -40,7 +40,8 @@ type Ceiling struct {
 // another one, and so the limits of this process are not mixed with them: this process's GOMEMLIMIT counts when none of
 // the three is set and the cgroup that is read is its own, and its cgroup when it is not ProtectedMemory alone that describes
 // the other one. A ProtectedMemory of nearly the machine's memory is what the downward API gives for a container without a
-// limit, and counts as the machine's.
+// limit, and counts as the machine's. It is what a container had when this process started: where a limit of the named process
+// can be read, that one counts instead, so that a resize upwards is followed too.
 func ReadCeiling(s BudgetSettings, env func(string) string) Ceiling { return Ceiling{}.Again(s, env) }
 
 // Again reads the limits as ReadCeiling does. What cannot be read stays as it is in c: an unknown limit must not become a
@@ -54,9 +55,6 @@ func (c Ceiling) again(s BudgetSettings, env func(string) string, own bool) Ceil
 	last := c
 	c = Ceiling{root: filepath.Clean(cmp.Or(s.CgroupRoot, "/"))}
 	c.readHost(last, filepath.Join(c.root, "proc", "meminfo"), "/proc/meminfo")
-	if s.ProtectedMemory != nil {
-		c.addStated(int64(*s.ProtectedMemory))
-	}
 	if s.RuntimeLimit != nil {
 		c.add(Limit{SourceMemoryLimit, int64(*s.RuntimeLimit), "runtimeLimit"})
 	} else if own {
@@ -66,6 +64,9 @@ func (c Ceiling) again(s BudgetSettings, env func(string) string, own bool) Ceil
 	}
 	c.foreign = s.ProtectedMemory != nil && s.CgroupPID == 0 && c.root == "/"
 	c.readCgroup(s, last)
+	if measured := s.NamesProcess() && len(c.levels) > 0; s.ProtectedMemory != nil && !measured {
+		c.addStated(int64(*s.ProtectedMemory))
+	}
 	c.known = len(c.unread) == 0 || last.known
 	slices.SortStableFunc(c.Limits, func(a, b Limit) int {
 		if order := cmp.Compare(a.Bytes, b.Bytes); order != 0 {

@@ -286,3 +286,35 @@ func TestAgainKeepsWhatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedProcessBeatsStatedLimit: the stated limit is what a container had when it started, and the cgroup of a named process
+// is what it has now.
+func TestNamedProcessBeatsStatedLimit(t *testing.T) {
+	t.Parallel()
+	peer := map[string]string{"proc/42/cgroup": "0::/ctr\n", "proc/self/cgroup": "0::/\n"}
+	for _, tt := range []struct {
+		name, max string
+		stated    int64
+		source    Source
+		bytes     int64
+	}{
+		{"resized upwards", "2147483648", gib, SourceCgroup, 2 * gib},
+		{"resized downwards", "536870912", gib, SourceCgroup, 512 * mib},
+		{"without a limit of its own", "max", gib, SourceDownwardAPI, gib},
+		{"out of sight", "", gib, SourceDownwardAPI, gib},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			root := machine(t, peer)
+			if tt.max != "" {
+				write(t, root, "sys/fs/cgroup/ctr/memory.max", tt.max+"\n")
+			}
+			s := DefaultSettings().Budget
+			s.CgroupRoot, s.CgroupPID, s.ProtectedMemory = root, 42, size(tt.stated)
+			b := ReadCeiling(s, noEnv).Budget(s)
+			if b.Source != tt.source || b.Ceiling != tt.bytes {
+				t.Errorf("ceiling %d from %s, want %d from %s", b.Ceiling, b.Source, tt.bytes, tt.source)
+			}
+		})
+	}
+}

@@ -33,12 +33,13 @@ type Config struct {
 	source digest // of the file it was loaded from
 }
 
-// Listen holds the three addresses: "unix:///absolute/path" or "host:port"; ParseAddr splits them.
+// Listen holds the addresses: "unix:///absolute/path" or "host:port"; ParseAddr splits them.
 type Listen struct {
 	GRPC             string   `yaml:"grpc" doc:"Address of the ext_proc gRPC service: unix:///absolute/path or host:port."`
 	Admin            string   `yaml:"admin" doc:"Address of the admin HTTP server (status page, probes, metrics, pprof); empty turns it off."`
 	AdminHosts       []string `yaml:"adminHosts" doc:"Host names under which the admin port may be reached, besides loopback names and addresses. Others are refused, so that no web page can reach it through a name of its own."`
 	AdminAllowRemote bool     `yaml:"adminAllowRemote" doc:"Allows an admin address that is not loopback. Nothing there is authenticated."`
+	Metrics          string   `yaml:"metrics" doc:"Address of a second HTTP server with /metrics and nothing else, for scrapers that must not reach the admin port; empty turns it off."`
 	API              string   `yaml:"api" doc:"Address of the HTTP API (session leases, admission probe); empty turns it off."`
 }
 
@@ -74,7 +75,19 @@ type Cluster struct {
 	Lanes  adaptive.Settings     `yaml:"lanes" doc:"Adaptive limit and virtual lanes."`
 	Lease  lease.ClusterSettings `yaml:"lease" doc:"Session leases."`
 	Fanout ClusterFanout         `yaml:"fanout" doc:"Fan-out."`
+
+	Protocol Protocol `yaml:"protocol" enum:"http1,http2,client" doc:"What Envoy speaks to the upstream, as extproc envoy prints it: http1; http2, which gRPC needs; or client, whichever of the two the client speaks, for upstreams that take both on one port. The sidecar itself works with each."`
 }
+
+// Protocol is what Envoy speaks to an upstream.
+type Protocol string
+
+// The protocols of upstreams.
+const (
+	HTTP1       Protocol = "http1"
+	HTTP2       Protocol = "http2"
+	ClientsHTTP Protocol = "client" // HTTP/1.1 or HTTP/2, as the client
+)
 
 // ClusterFanout holds the fan-out settings of one route cluster.
 type ClusterFanout struct {
@@ -111,7 +124,7 @@ func Default() *Config {
 		Decision:         Decision{Window: 256 << 10, UploadIdle: 150 * time.Millisecond, MaxWait: 8 * time.Second},
 		Bytes:            budget.DefaultSettings(),
 		Pressure:         budget.DefaultPressureSettings(),
-		Clusters:         map[string]Cluster{AnyCluster: {Lanes: adaptive.DefaultSettings(), Lease: lease.ClusterSettings{Mode: lease.ModeOff}}},
+		Clusters:         map[string]Cluster{AnyCluster: {Lanes: adaptive.DefaultSettings(), Lease: lease.ClusterSettings{Mode: lease.ModeOff}, Protocol: HTTP1}},
 		Leases:           lease.DefaultSettings(),
 		Fanout:           Fanout{TTL: 5 * time.Minute, MaxDepth: 3},
 		Shutdown:         Shutdown{Drain: 5 * time.Second, Grace: 25 * time.Second},

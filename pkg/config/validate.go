@@ -31,7 +31,7 @@ func (c *Config) check(r *report) {
 
 func (c *Config) checkListen(r *report) {
 	listeners := []struct{ path, addr string }{
-		{"listen.grpc", c.Listen.GRPC}, {"listen.admin", c.Listen.Admin}, {"listen.api", c.Listen.API},
+		{"listen.grpc", c.Listen.GRPC}, {"listen.admin", c.Listen.Admin}, {"listen.metrics", c.Listen.Metrics}, {"listen.api", c.Listen.API},
 	}
 	takenBy := map[string]string{}
 	for _, l := range listeners {

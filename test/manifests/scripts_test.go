@@ -15,6 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
 	envoyconf "github.com/headgate/headgate/deploy/envoy"
 	"github.com/headgate/headgate/internal/stack"
 	"github.com/headgate/headgate/pkg/config"
@@ -23,7 +27,10 @@ import (
 // TestLifecycleScript runs the script of Envoy's probes and its stop against a real Envoy with a request in flight.
 func TestLifecycleScript(t *testing.T) {
 	held, release := make(chan struct{}), make(chan struct{})
-	upstream := http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	upstream := http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/status/200" {
+			return
+		}
 		close(held)
 		<-release
 	})}
@@ -33,20 +40,38 @@ func TestLifecycleScript(t *testing.T) {
 	}
 	go func() { _ = upstream.Serve(listener) }()
 	t.Cleanup(func() { _ = upstream.Close() })
-	envoy := startEnvoy(t, listener.Addr().String())
+	socket := filepath.Join(t.TempDir(), "extproc.sock")
+	sidecar := startHealth(t, socket)
+	envoy := startEnvoy(t, listener.Addr().String(), socket)
+	mark := filepath.Join(t.TempDir(), "sidecar-away")
 
 	lifecycle := func(args ...string) error {
 		c := exec.CommandContext(t.Context(), "bash", append([]string{k8s + "base/lifecycle.sh"}, args...)...)
-		c.Env = append(os.Environ(), "ENVOY_ADMIN="+strings.Replace(envoy.Admin, ":", "/", 1), "DRAIN_LEAST=0")
+		c.Env = append(os.Environ(), "ENVOY_ADMIN="+strings.Replace(envoy.Admin, ":", "/", 1), "DRAIN_LEAST=0", "SIDECAR_AWAY="+mark)
 		out, err := c.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
 	}
-	if err := lifecycle("ready"); err != nil {
-		t.Fatalf("not ready while Envoy serves: %v", err)
+	waitFor(t, "ready while Envoy and the sidecar serve", func() error { return lifecycle("ready") })
+
+	sidecar.Stop()
+	waitFor(t, "not ready without the sidecar", func() error {
+		if err := lifecycle("ready"); err == nil || !strings.Contains(err.Error(), "the sidecar does not answer") {
+			return fmt.Errorf("ready says %w", err)
+		}
+		return nil
+	})
+	if closes := closesConnection(t, envoy.URL()+"/status/200"); !closes {
+		t.Error("answers keep their connections while the sidecar is away, want them closed, so that clients go to other pods")
 	}
+	startHealth(t, socket)
+	waitFor(t, "ready with the sidecar again", func() error { return lifecycle("ready") })
+	if closes := closesConnection(t, envoy.URL()+"/status/200"); closes {
+		t.Error("answers close their connections after the sidecar came back")
+	}
+
 	answered := make(chan error, 1)
 	go func() {
 		r, err := http.Get(envoy.URL())
@@ -81,8 +106,48 @@ func TestLifecycleScript(t *testing.T) {
 	}
 }
 
+// startHealth serves gRPC health as the sidecar does, and nothing else.
+func startHealth(t *testing.T, socket string) *grpc.Server {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := health.NewServer()
+	h.SetServingStatus("envoy.service.ext_proc.v3.ExternalProcessor", healthpb.HealthCheckResponse_SERVING)
+	s := grpc.NewServer()
+	healthpb.RegisterHealthServer(s, h)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// waitFor waits until check has no error.
+func waitFor(t *testing.T, what string, check func() error) {
+	t.Helper()
+	err := check()
+	for began := time.Now(); err != nil && time.Since(began) < 30*time.Second; err = check() {
+		time.Sleep(200 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// closesConnection reports whether the answer to a request ends its connection.
+func closesConnection(t *testing.T, url string) bool {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	_, _ = io.Copy(io.Discard, r.Body)
+	return r.Close
+}
+
 // startEnvoy starts an Envoy that lets everything through to the upstream: nobody answers for the processor.
-func startEnvoy(t *testing.T, upstream string) *stack.Envoy {
+func startEnvoy(t *testing.T, upstream, processor string) *stack.Envoy {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -91,7 +156,7 @@ func startEnvoy(t *testing.T, upstream string) *stack.Envoy {
 		t.Fatal(err)
 	}
 	c := config.Default()
-	c.Listen.GRPC = "unix://" + filepath.Join(t.TempDir(), "nobody.sock")
+	c.Listen.GRPC = "unix://" + processor
 	bootstrap, err := stack.NewBootstrap(c, envoyconf.Options{FailOpen: true, Upstream: upstream})
 	if err != nil {
 		t.Fatal(err)
