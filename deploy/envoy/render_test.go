@@ -135,9 +135,9 @@ func TestRenderFollowsTheSettings(t *testing.T) {
 				"- name: envoy.filters.http.ext_proc.witness typed_config:", "stat_prefix: witness", "response_body_mode: STREAMED response_trailer_mode: SKIP",
 				"response_body_mode: NONE response_trailer_mode: SEND", "response_attributes: - response.code_details",
 				"match: {prefix: /} route: {cluster: default, timeout: 0s} # No limit learns from these responses.",
-				"match: {path: /v1/completions} route: {cluster: chat, timeout: 0s} request_headers_to_remove: [x-omniroute-lease-owner] #",
+				"match: {path: /v1/completions, case_sensitive: false} route: {cluster: chat, timeout: 0s} request_headers_to_remove: [x-omniroute-lease-owner] #",
 			},
-			not: []string{"match: {path: /v1/completions} route: {cluster: chat, timeout: 0s} request_headers_to_remove: [x-omniroute-lease-owner] # No limit"},
+			not: []string{"match: {path: /v1/completions, case_sensitive: false} route: {cluster: chat, timeout: 0s} request_headers_to_remove: [x-omniroute-lease-owner] # No limit"},
 		},
 		"lanes in shadow cost nothing more": {
 			change: func(c *config.Config) { c.Clusters["chat"] = lanes(adaptive.Shadow, adaptive.FirstTokenAuto) },

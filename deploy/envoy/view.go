@@ -81,6 +81,7 @@ type route struct {
 	Name, Match, Cluster, Connection, Explanation string
 	Base                                          string // the route cluster that a connection's requests come from
 	Witnessed                                     bool   // its first tokens are for the witness to see
+	AnyCase                                       bool   // of the path
 }
 
 func newView(c *config.Config, o Options) (*view, error) {
@@ -201,7 +202,7 @@ func evidence(c *config.Config) (attributes, namespaces []string) {
 func routes(c *config.Config) []route {
 	var all []route
 	for i, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions"} {
-		r := route{Name: "chat", Cluster: "chat", Match: "path: " + path}
+		r := route{Name: "chat", Cluster: "chat", Match: "path: " + path, AnyCase: true}
 		if i == 0 {
 			r.Explanation = "Requests to a language model."
 		}
@@ -211,7 +212,7 @@ func routes(c *config.Config) []route {
 		if name == config.AnyCluster || name == "chat" || name == "default" {
 			continue
 		}
-		all = append(all, connected(c, route{Name: name, Cluster: name, Match: "prefix: " + scalar("/"+name+"/")})...)
+		all = append(all, connected(c, route{Name: name, Cluster: name, Match: "prefix: " + scalar("/"+name+"/"), AnyCase: true})...)
 	}
 	rest := route{Name: "default", Cluster: "default", Match: "prefix: /", Explanation: "Everything else."}
 	return append(all, connected(c, rest)...)

@@ -38,6 +38,12 @@ func healthOf(ctx context.Context, s *stack.Stack) (h admin.Health, err error) {
 // decisions returns how many decisions the sidecar has counted, by reason, without those that never happened.
 func decisions(t *testing.T, s *stack.Stack) map[string]int {
 	t.Helper()
+	return decisionsBy(t, s, "reason")
+}
+
+// decisionsBy is decisions by another label.
+func decisionsBy(t *testing.T, s *stack.Stack, label string) map[string]int {
+	t.Helper()
 	text, err := s.Sidecar.Get(t.Context(), "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -45,8 +51,8 @@ func decisions(t *testing.T, s *stack.Stack) map[string]int {
 	counts := map[string]int{}
 	for _, line := range lines(text) {
 		labels, found := strings.CutPrefix(line, "headgate_decisions_total{")
-		_, reason, _ := strings.Cut(labels, `reason="`)
-		reason, _, closed := strings.Cut(reason, `"`)
+		_, value, _ := strings.Cut(labels, label+`="`)
+		value, _, closed := strings.Cut(value, `"`)
 		var n float64
 		if !found || !closed {
 			continue
@@ -55,7 +61,7 @@ func decisions(t *testing.T, s *stack.Stack) map[string]int {
 			t.Fatalf("read %q: %v", line, err)
 		}
 		if n > 0 {
-			counts[reason] += int(n)
+			counts[value] += int(n)
 		}
 	}
 	return counts
