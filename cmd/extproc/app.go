@@ -56,6 +56,9 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkCeiling(cfg.Bytes.Budget, nil); err != nil {
+		return nil, err
+	}
 	if err := a.openTelemetry(); err != nil {
 		return nil, err
 	}
@@ -64,9 +67,6 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 	}
 	a.monitor = budget.NewMonitor(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio, log)
 	ceiling := budget.ReadCeiling(cfg.Bytes.Budget, os.Getenv)
-	if err := ceiling.Err(); err != nil && cfg.Bytes.Budget.NamesProcess() {
-		return nil, fmt.Errorf("memory limit: %w", err)
-	}
 	a.bytes = budget.New(cfg.Bytes, ceiling.Budget(cfg.Bytes.Budget), a.monitor.Pressure)
 	a.lanes = adaptive.NewRegistry(laneSettings(cfg), cfg.Tenant.MaxLanes)
 	a.monitor.OnBudget(a.bytes.SetBudget)
@@ -152,19 +152,35 @@ func laneSettings(cfg *config.Config) func(string) adaptive.Settings {
 }
 
 // apply puts a reloaded configuration into force. What can fail comes first, so that a fault changes nothing and refuses
-// nobody.
+// nobody: lanes and budget are only prepared until the leases, whose store may have to be opened, are in force too.
 func (a *app) apply(cfg *config.Config) error {
+	putLanes, err := a.lanes.Prepare(laneSettings(cfg))
+	if err != nil {
+		return fmt.Errorf("lanes: %w", err)
+	}
+	if err := checkCeiling(cfg.Bytes.Budget, &a.config.Load().Bytes.Budget); err != nil {
+		return err
+	}
 	if err := a.leases.Configure(cfg.Leases, cfg.Principals); err != nil {
 		return fmt.Errorf("leases: %w", err)
 	}
-	if err := a.lanes.Configure(laneSettings(cfg)); err != nil {
-		before := a.config.Load()
-		return errors.Join(fmt.Errorf("lanes: %w", err), a.leases.Configure(before.Leases, before.Principals))
-	}
+	putLanes()
 	a.bytes.Configure(cfg.Bytes)
 	a.monitor.Configure(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio)
 	a.server.Configure(cfg)
 	a.config.Store(cfg)
+	return nil
+}
+
+// checkCeiling reports that the process whose memory limit counts cannot be read, where the settings name one that they did not
+// name before: then there is no last known limit of it. before is nil at the start.
+func checkCeiling(s budget.BudgetSettings, before *budget.BudgetSettings) error {
+	if !s.NamesProcess() || before != nil && before.CgroupRoot == s.CgroupRoot && before.CgroupPID == s.CgroupPID {
+		return nil
+	}
+	if err := budget.ReadCeiling(s, os.Getenv).Err(); err != nil {
+		return fmt.Errorf("bytes.budget: memory limit: %w", err)
+	}
 	return nil
 }
 

@@ -95,6 +95,9 @@ func (a *app) listen(ctx context.Context, cfg *config.Config) error {
 		if err != nil {
 			return err
 		}
+		if h.key == "listen.api" {
+			a.server.APIListensOn(l.Addr())
+		}
 		a.http = append(a.http, httpServer{l, &http.Server{
 			Handler: h.handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 			ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn), MaxHeaderBytes: 64 << 10,

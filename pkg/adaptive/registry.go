@@ -74,26 +74,34 @@ func (r *Registry) Controller(cluster string) *Controller {
 // Configure puts new settings into force for all clusters, or, if those of any cluster known so far are not valid, for
 // none.
 func (r *Registry) Configure(settings func(cluster string) Settings) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	known := *r.byCluster.Load()
-	next := make(map[string]Settings, len(known))
+	commit, err := r.Prepare(settings)
+	if err == nil {
+		commit()
+	}
+	return err
+}
+
+// Prepare does what can fail of Configure. Until commit is called nothing changes.
+func (r *Registry) Prepare(settings func(cluster string) Settings) (commit func(), err error) {
 	var faults []error
-	for cluster := range known {
-		s := settings(cluster)
-		if err := s.Validate(); err != nil {
+	for cluster := range *r.byCluster.Load() {
+		if err := settings(cluster).Validate(); err != nil {
 			faults = append(faults, fmt.Errorf("cluster %q: %w", cluster, err))
 		}
-		next[cluster] = s
 	}
 	if len(faults) > 0 {
-		return errors.Join(faults...)
+		return nil, errors.Join(faults...)
 	}
-	for cluster, s := range next {
-		known[cluster].configure(s)
-	}
-	r.settings = settings
-	return nil
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for cluster, c := range *r.byCluster.Load() {
+			if s := settings(cluster); s.Validate() == nil { // that of one that came meanwhile may be at fault: see Controller
+				c.configure(s)
+			}
+		}
+		r.settings = settings
+	}, nil
 }
 
 // Observe tells every controller the severity of resource pressure.

@@ -39,11 +39,14 @@ func isOurs(host string) bool {
 }
 
 // isCrossSite reports what a browser says came from a page of another site (Fetch Metadata; Origin in older ones). A link
-// that somebody follows is none.
+// that somebody follows to the status page is none; any other address could be opened in a frame or window again and again,
+// and a profile costs processor time.
 func isCrossSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if site == "cross-site" || site == "same-site" {
-		return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Method != http.MethodGet
+		link := r.Method == http.MethodGet && r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+			r.Header.Get("Sec-Fetch-Dest") == "document"
+		return !link
 	}
 	origin := r.Header.Get("Origin")
 	if site != "" || origin == "" {

@@ -33,7 +33,7 @@ func TestTheAdminPortAnswersItsOwnersOnly(t *testing.T) {
 		{"127.0.0.1:9003", []string{"Sec-Fetch-Site", "none"}, 200},
 		{"127.0.0.1:9003", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
 		{"127.0.0.1:9003", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "cors"}, 403},
-		{"127.0.0.1:9003", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200},
+		{"127.0.0.1:9003", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 403},
 		{"127.0.0.1:9003", []string{"Origin", "http://evil.example"}, 403},
 		{"127.0.0.1:9003", []string{"Origin", "null"}, 403},
 		{"127.0.0.1:9003", []string{"Origin", "http://127.0.0.1:9003"}, 200},
@@ -47,6 +47,38 @@ func TestTheAdminPortAnswersItsOwnersOnly(t *testing.T) {
 		handler.ServeHTTP(w, r)
 		if w.Code != c.want {
 			t.Errorf("host %q, headers %v: %d, want %d", c.host, c.headers, w.Code, c.want)
+		}
+	}
+}
+
+// TestLinksFromElsewhereLeadToTheStatusPageOnly: following a link is no attack; a page that opens a profile in a frame is one.
+func TestLinksFromElsewhereLeadToTheStatusPageOnly(t *testing.T) {
+	t.Parallel()
+	handler := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }),
+		func() []string { return nil })
+	for _, c := range []struct {
+		method, path, site, dest string
+		want                     int
+	}{
+		{"GET", "/", "cross-site", "document", 200},
+		{"GET", "/", "same-site", "document", 200},
+		{"GET", "/", "cross-site", "iframe", 403},
+		{"GET", "/", "cross-site", "object", 403},
+		{"POST", "/", "cross-site", "document", 403},
+		{"GET", "/config", "cross-site", "document", 403},
+		{"GET", "/debug/pprof/profile", "cross-site", "document", 403},
+		{"GET", "/debug/pprof/profile", "same-site", "iframe", 403},
+		{"GET", "/debug/pprof/profile", "none", "document", 200},
+		{"GET", "/config", "same-origin", "document", 200},
+	} {
+		r := httptest.NewRequest(c.method, "http://127.0.0.1:9003"+c.path, nil)
+		r.Header.Set("Sec-Fetch-Site", c.site)
+		r.Header.Set("Sec-Fetch-Mode", "navigate")
+		r.Header.Set("Sec-Fetch-Dest", c.dest)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("%s %s from %s into %s: %d, want %d", c.method, c.path, c.site, c.dest, w.Code, c.want)
 		}
 	}
 }

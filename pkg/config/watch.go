@@ -22,14 +22,19 @@ type WatchOptions struct {
 	// again: the channel of signal.Notify for SIGHUP. It may be nil.
 	Trigger <-chan os.Signal
 
-	// Apply puts a valid configuration into effect, or returns an error having changed nothing. It is never called
-	// concurrently.
+	// Apply puts a valid configuration into effect, or returns an error having changed nothing; then it is called again,
+	// after Retry and at intervals that double up to a minute, until it succeeds or there is something else to apply. It is
+	// never called concurrently.
 	Apply func(*Config) error
 
 	Log      *slog.Logger
 	Debounce time.Duration // quiet time after a change of the file; 0 means 200 ms
 	Poll     time.Duration // how often the file is looked at without notice; 0 means 10 s
+	Retry    time.Duration // until Apply is called again after it failed; 0 means 1 s
 }
+
+// longestRetry bounds the time between two calls of an Apply that fails.
+const longestRetry = time.Minute
 
 // ReloadStatus is the outcome of the last reload, for health and metrics.
 type ReloadStatus struct {
@@ -51,9 +56,17 @@ type Watcher struct {
 	started *Config // the listeners are open on its addresses
 	seen    string  // what the file was when last looked at
 	current *Config
+	retry   retry
 
 	mu     sync.Mutex
 	status ReloadStatus
+}
+
+// retry is the next call of an Apply that failed.
+type retry struct {
+	at     time.Time     // zero: none is due
+	after  time.Duration // the last one
+	forced bool          // it applies even what has not changed
 }
 
 // NewWatcher prepares to watch over current, a configuration that Load returned and that is in effect.
@@ -63,6 +76,9 @@ func NewWatcher(current *Config, o WatchOptions) *Watcher {
 	}
 	if o.Poll <= 0 {
 		o.Poll = 10 * time.Second
+	}
+	if o.Retry <= 0 {
+		o.Retry = time.Second
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -85,13 +101,23 @@ func (w *Watcher) Status() ReloadStatus {
 func (w *Watcher) Run(ctx context.Context) {
 	notices := w.openNotices()
 	defer notices.close()
+	w.run(ctx, notices)
+}
+
+func (w *Watcher) run(ctx context.Context, notices *notices) {
 	poll := time.NewTicker(w.o.Poll)
 	defer poll.Stop()
 	// The first look catches a change between Load and here.
 	quiet := time.NewTimer(w.o.Debounce)
 	defer quiet.Stop()
+	retry := time.NewTimer(longestRetry)
+	defer retry.Stop()
 	trigger := w.o.Trigger
 	for {
+		retry.Stop()
+		if !w.retry.at.IsZero() {
+			retry.Reset(time.Until(w.retry.at))
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -100,7 +126,7 @@ func (w *Watcher) Run(ctx context.Context) {
 				trigger = nil
 				continue
 			}
-			w.reload(true)
+			w.reload(true, 0)
 		case event, open := <-notices.events:
 			if !open {
 				notices.events = nil
@@ -115,17 +141,21 @@ func (w *Watcher) Run(ctx context.Context) {
 			w.o.Log.Warn("watching the configuration file", "error", err)
 			quiet.Reset(w.o.Debounce)
 		case <-quiet.C:
-			w.reload(false)
+			w.reload(false, 0)
 			notices.follow()
 		case <-poll.C:
 			notices.follow()
-			w.reload(false)
+			w.reload(false, 0)
+		case <-retry.C:
+			w.seen = "" // so that it is news
+			w.reload(w.retry.forced, w.retry.after)
 		}
 	}
 }
 
-// reload looks at the file and, if it is news or forced, loads it and puts it into effect.
-func (w *Watcher) reload(force bool) {
+// reload looks at the file and, if it is news or forced, loads it and puts it into effect. waited is how long it was put off
+// because it failed before.
+func (w *Watcher) reload(force bool, waited time.Duration) {
 	if w.o.Path == "" && !force {
 		return
 	}
@@ -137,7 +167,7 @@ func (w *Watcher) reload(force bool) {
 	if seen == w.seen && !force {
 		return
 	}
-	w.seen = seen
+	w.seen, w.retry = seen, retry{}
 	if err != nil {
 		w.failed("configuration not reloaded, the old one stays in effect", err)
 		return
@@ -149,7 +179,9 @@ func (w *Watcher) reload(force bool) {
 		return
 	}
 	if err := w.o.Apply(c); err != nil {
-		w.seen = "" // what stood in the way may pass: the next poll tries again
+		// What stood in the way may pass.
+		after := min(max(2*waited, w.o.Retry), longestRetry)
+		w.retry = retry{at: time.Now().Add(after), after: after, forced: force}
 		w.failed("configuration not applied, the old one stays in effect", err)
 		return
 	}

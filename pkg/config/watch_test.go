@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -197,24 +199,75 @@ func TestWhatCannotBeAppliedKeepsTheOldConfiguration(t *testing.T) {
 	w.expectApplied(t, 3*time.Second)
 }
 
-// TestWhatCannotBeAppliedIsTriedAgain: what stood in the way may pass without the file changing.
+// TestWhatCannotBeAppliedIsTriedAgain: what stood in the way may pass without the file changing. The tries become rarer, and a
+// change of the file is tried at once.
 func TestWhatCannotBeAppliedIsTriedAgain(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := writeFile(t, t.TempDir(), maxWait(1))
+		c, err := Load(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var tries []time.Duration
+		fails := true
+		w := NewWatcher(c, WatchOptions{Path: path, Poll: 3 * time.Second, Apply: func(*Config) error {
+			tries = append(tries, time.Since(began).Round(time.Second))
+			if fails {
+				return errors.New("the store is away")
+			}
+			return nil
+		}})
+		overwrite(t, path, maxWait(2))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.run(ctx, &notices{path: path}) }()
+		time.Sleep(200*time.Second - time.Millisecond)
+		want := []time.Duration{0, 1, 3, 7, 15, 31, 63, 123, 183}
+		for i := range want {
+			want[i] *= time.Second
+		}
+		if !slices.Equal(tries, want) {
+			t.Errorf("tried at %v, want %v", tries, want)
+		}
+		if s := w.Status(); s.LastSuccess || s.Failures != int64(len(want)) || !strings.Contains(s.LastError, "the store is away") {
+			t.Errorf("status %+v, want %d failures and the reason", s, len(want))
+		}
+		tries = nil
+		overwrite(t, path, maxWait(3))
+		time.Sleep(5 * time.Second) // a poll, at 201 s, and a retry a second later
+		if want := []time.Duration{201 * time.Second, 202 * time.Second, 204 * time.Second}; !slices.Equal(tries, want) {
+			t.Errorf("after a change tried at %v, want %v", tries, want)
+		}
+		fails, tries = false, nil
+		time.Sleep(time.Minute)
+		if s := w.Status(); len(tries) != 1 || !s.LastSuccess || s.Count != 1 || s.LastError != "" {
+			t.Errorf("%d tries once nothing is in the way, status %+v; want one and a success", len(tries), s)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestATriggerThatCannotBeAppliedIsTriedAgain: although nothing has changed but what the configuration names.
+func TestATriggerThatCannotBeAppliedIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	var tries atomic.Int32
-	w := watch(t, writeFile(t, t.TempDir(), maxWait(1)), func(o *WatchOptions) {
-		o.Poll = 20 * time.Millisecond
+	w := watch(t, "", func(o *WatchOptions) {
+		o.Retry = 10 * time.Millisecond
 		apply := o.Apply
 		o.Apply = func(c *Config) error {
-			if tries.Add(1) < 3 {
-				return errors.New("the store is away")
+			if tries.Add(1) < 4 {
+				return errors.New("the password file is away")
 			}
 			return apply(c)
 		}
 	})
-	replace(t, w.path, maxWait(2))
-	w.expectApplied(t, 2*time.Second)
-	if status := w.expectStatus(t, "success", func(s ReloadStatus) bool { return s.LastSuccess }); status.Failures < 2 {
-		t.Errorf("%d failures before it, want 2", status.Failures)
+	w.trigger <- syscall.SIGHUP
+	w.expectApplied(t, 8*time.Second)
+	if status := w.expectStatus(t, "success", func(s ReloadStatus) bool { return s.LastSuccess }); status.Failures != 3 {
+		t.Errorf("%d failures before it, want 3", status.Failures)
 	}
 }
 

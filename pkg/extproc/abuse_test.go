@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"fmt"
+	"net"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -337,24 +338,34 @@ func TestFlowControlBeforeTheHeaders(t *testing.T) {
 
 // TestCallersOfTheLeaseAPI: the sources hold in their order, and headers only where nobody but Envoy can send them.
 func TestCallersOfTheLeaseAPI(t *testing.T) {
+	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 9004} }
 	for _, c := range []struct {
-		name, listen string
-		key, header  string
-		want         string
-		refusal      lease.Reason
+		name        string
+		bound       net.Addr
+		key, header string
+		want        string
+		refusal     lease.Reason
 	}{
-		{"the key comes first", "127.0.0.1:9004", "key-a", "team-b", "team-a", ""},
-		{"a wrong key ends the search", "127.0.0.1:9004", "wrong", "team-b", "", lease.APIKeyInvalid},
-		{"a header on loopback", "127.0.0.1:9004", "", "team-b", "team-b", ""},
-		{"a header on a socket", "unix:///run/api.sock", "", "team-b", "team-b", ""},
-		{"a header from anywhere", "0.0.0.0:9004", "", "team-b", "", lease.AuthenticationRequired},
-		{"nothing", "127.0.0.1:9004", "", "", "", lease.AuthenticationRequired},
+		{"the key comes first", tcp("127.0.0.1"), "key-a", "team-b", "team-a", ""},
+		{"a wrong key ends the search", tcp("127.0.0.1"), "wrong", "team-b", "", lease.APIKeyInvalid},
+		{"a header on loopback", tcp("127.0.0.1"), "", "team-b", "team-b", ""},
+		{"a header on a socket", &net.UnixAddr{Net: "unix", Name: "/run/api.sock"}, "", "team-b", "team-b", ""},
+		{"a header from anywhere", tcp("0.0.0.0"), "", "team-b", "", lease.AuthenticationRequired},
+		{"a header over IPv6 loopback", tcp("::1"), "", "team-b", "team-b", ""},
+		{"a header over any address of IPv6", tcp("::"), "", "team-b", "", lease.AuthenticationRequired},
+		{"a header on an address of the network", tcp("10.1.2.3"), "", "team-b", "", lease.AuthenticationRequired},
+		{"a header where nothing is known to listen", nil, "", "team-b", "", lease.AuthenticationRequired},
+		{"nothing", tcp("127.0.0.1"), "", "", "", lease.AuthenticationRequired},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, leased(lease.ModeManaged, func(cfg *config.Config) {
-				cfg.Listen.API = c.listen
+				cfg.Listen.API = "127.0.0.1:9004" // which is not what counts
 				cfg.PrincipalSources = []config.Source{{APIKey: true}, {Header: "x-user"}}
 			}))
+			if c.bound != nil {
+				r.server.APIListensOn(c.bound)
+			}
+			r.server.Configure(r.config)
 			q := httptest.NewRequest("POST", "/v1/session-leases", nil)
 			if c.key != "" {
 				q.Header.Set("Authorization", "Bearer "+c.key)

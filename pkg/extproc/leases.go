@@ -124,7 +124,7 @@ func (s *Server) IdentifyRequest(r *http.Request) (lease.Identity, *lease.Refusa
 		switch name := strings.TrimSpace(r.Header.Get(source.Header)); {
 		case source.APIKey && lease.APIKey(r.Header.Get("Authorization"), r.Header.Get("X-Api-Key")) != "":
 			return s.leases.IdentifyRequest(r)
-		case source.Header != "" && name != "" && p.apiIsLocal:
+		case source.Header != "" && name != "" && s.apiIsLocal.Load():
 			return s.leases.Identify(name), nil
 		}
 	}

@@ -21,7 +21,6 @@ type policy struct {
 	parents    *adaptive.ParentTokens
 	leases     *lease.Service // knows the principals
 	laneKey    []byte         // of the lane names
-	apiIsLocal bool           // only processes of this machine reach the API
 }
 
 // source is a compiled config.Source.
@@ -39,7 +38,7 @@ type tenant struct {
 func newPolicy(c *config.Config, s *Server) *policy {
 	return &policy{
 		config: c, tenants: compile(c.Tenant.Sources), principals: compile(c.PrincipalSources),
-		parents: s.parents, leases: s.leases, laneKey: s.laneKey, apiIsLocal: s.apiIsLocal,
+		parents: s.parents, leases: s.leases, laneKey: s.laneKey,
 	}
 }
 

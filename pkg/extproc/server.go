@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -55,7 +56,7 @@ type Server struct {
 	log        *slog.Logger
 	sheds      *shedLog
 	laneKey    []byte
-	apiIsLocal bool // where the API listens, which no reload changes
+	apiIsLocal atomic.Bool // only processes of this machine reach the API
 	clusters   clusters
 	witnesses  witnesses
 	active     atomic.Int64
@@ -75,8 +76,6 @@ func NewServer(c *config.Config, d Dependencies) *Server {
 	if s.shed == nil {
 		s.shed = func() bool { return s.pressure().Severity >= budget.Critical }
 	}
-	network, address, err := config.ParseAddr(c.Listen.API)
-	s.apiIsLocal = err == nil && config.IsLocal(network, address)
 	s.Configure(c)
 	return s
 }
@@ -93,6 +92,12 @@ func orRandom(key []byte) []byte {
 
 // Configure puts a validated configuration into force for the exchanges that begin from now on.
 func (s *Server) Configure(c *config.Config) { s.policy.Store(newPolicy(c, s)) }
+
+// APIListensOn says on which address the API really listens, whatever the configuration says by now. Where only processes of
+// this machine reach it, headers say who calls it.
+func (s *Server) APIListensOn(bound net.Addr) {
+	s.apiIsLocal.Store(config.IsLocal(bound.Network(), bound.String()))
+}
 
 // Active is the number of exchanges in flight.
 func (s *Server) Active() int64 { return s.active.Load() }
