@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -22,14 +26,30 @@ const echoMessageLimit = 256 << 20
 // Payload is the message of the gRPC echo, in both directions.
 type Payload = wrapperspb.BytesValue
 
+// EchoStatus is the metadata key of a call that is to end with that status code: at once, or in the chat after an echo.
+const EchoStatus = "echo-status"
+
+// statusAsked is the status that a call is to end with; nil is OK.
+func statusAsked(ctx context.Context) error {
+	for _, value := range metadata.ValueFromIncomingContext(ctx, EchoStatus) {
+		if code, err := strconv.ParseUint(value, 10, 8); err == nil {
+			return status.Error(codes.Code(code), "as asked")
+		}
+	}
+	return nil
+}
+
 func newEchoServer() *grpc.Server {
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(echoMessageLimit))
 	s.RegisterService(&grpc.ServiceDesc{
 		ServiceName: echoService,
 		HandlerType: (*any)(nil),
-		Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 			m := &Payload{}
-			return m, decode(m)
+			if err := decode(m); err != nil {
+				return nil, err
+			}
+			return m, statusAsked(ctx)
 		}}},
 		Streams: []grpc.StreamDesc{{StreamName: "Chat", ClientStreams: true, ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
 			for {
@@ -40,6 +60,9 @@ func newEchoServer() *grpc.Server {
 					return err
 				}
 				if err := stream.SendMsg(m); err != nil {
+					return err
+				}
+				if err := statusAsked(stream.Context()); err != nil {
 					return err
 				}
 			}
