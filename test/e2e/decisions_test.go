@@ -15,6 +15,7 @@ import (
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 
 	"github.com/headgate/headgate/internal/stack"
+	"github.com/headgate/headgate/pkg/admin"
 )
 
 // way is a way in which Envoy hands bodies over.
@@ -134,47 +135,94 @@ func (s shape) post(ctx context.Context, st *stack.Stack, c *http.Client, path s
 	return response{in.StatusCode, in.Header, in.Trailer, string(body)}, err
 }
 
-// The route clusters of the test, one for each outcome. A limit of 9 lets one request with a body in at a time: it costs 7,
-// and the cheapest 4.
-const outcomes = `
+// shortage is what requests go short of.
+type shortage struct {
+	overlay string
+	refuses []string // route clusters in which the wait for it ends in a refusal
+	reason  string   // of that
+	holder  string   // a body that takes all of it
+	held    func(h admin.Health, cluster string) bool
+	queued  func(h admin.Health, cluster string) int
+	needed  func(w way, s shape) bool // whether a request needs it, as far as can be known
+	last    func(w way, s shape) bool // whether the upstream is contacted only once it is there
+}
+
+// lanesShort has lanes of each route cluster: there is one for each outcome. A limit of 9 lets one request with a body in at a
+// time: it costs 7, and the cheapest 4.
+var lanesShort = shortage{
+	overlay: `
 decision: {uploadIdle: 150ms, maxWait: 8s}
 clusters:
   free: {lanes: {mode: enforce, minLimit: 1000, initialLimit: 1000, maxLimit: 1000}}
   full: {lanes: {mode: enforce, minLimit: 9, initialLimit: 9, maxLimit: 9, maxShare: 1, maxWait: 1ms}}
   freed: {lanes: {mode: enforce, minLimit: 9, initialLimit: 9, maxLimit: 9, maxShare: 1, maxWait: 7s}}
   expires: {lanes: {mode: enforce, minLimit: 9, initialLimit: 9, maxLimit: 9, maxShare: 1, maxWait: 600ms}}
-`
+`,
+	refuses: []string{"full", "expires"},
+	reason:  "admission_deadline",
+	holder:  chatHead + chatTail,
+	held:    func(h admin.Health, cluster string) bool { return h.AdaptiveAdmission[cluster].ActiveCount == 1 },
+	queued: func(h admin.Health, cluster string) int {
+		return h.AdaptiveAdmission[cluster].QueuedCount + h.AdaptiveAdmission[cluster].LaneQueuedCount
+	},
+	needed: func(way, shape) bool { return true },
+	last:   func(w way, s shape) bool { return w.contactsLast() && w.shows(s) },
+}
+
+// bytesShort has one budget for all, with room for every shape at once, and for one holder with little beside it.
+var bytesShort = shortage{
+	overlay: `
+decision: {uploadIdle: 150ms, maxWait: 8s}
+bytes: {largeBody: 1, budget: {floor: 1, override: 1000}, queue: {maxWait: 3s, calmWait: 3s}, releaseAt: responseEnd}
+`,
+	refuses: []string{"expires"},
+	reason:  "queue_timeout",
+	holder:  strings.Repeat(" ", 999),
+	held:    func(h admin.Health, _ string) bool { return h.ChatAdmission.InflightBytes >= 999 },
+	queued:  func(h admin.Health, _ string) int { return int(h.ChatAdmission.Waiting) },
+	needed:  func(w way, s shape) bool { return s.bytes() > 0 && (w.mode != stack.ModeNone || s.declared) },
+	last:    func(w way, s shape) bool { return w.contactsLast() || s.declared },
+}
 
 // crossing is one Envoy with everything that is sent through it.
 type crossing struct {
 	t *testing.T
 	s *stack.Stack
 	way
+	shortage
 	http2 bool
 }
 
 // TestSameDecisionInEveryMode: however Envoy hands a body over and however the client sends it, a request is admitted where
-// there is room, refused where there is none, and waits where it may, until there is room or the wait is over.
+// there is room, refused where there is none, and waits where it may, until there is room, the wait is over or the client is
+// gone.
 func TestSameDecisionInEveryMode(t *testing.T) {
 	t.Parallel()
-	for _, w := range ways {
-		t.Run(w.String(), func(t *testing.T) {
-			t.Parallel()
-			s := start(t, stack.Options{Overlay: outcomes, Envoy: []func(*stack.Bootstrap) error{func(b *stack.Bootstrap) error {
-				if err := b.UseMode(w.mode); err != nil {
-					return err
-				}
-				return b.Processor(func(p *filterv3.ExternalProcessor) { p.ProcessingMode.RequestTrailerMode = w.trailers })
-			}}})
-			for _, http2 := range []bool{false, true} {
-				x := crossing{t, s, w, http2}
-				x.admits()
-				x.refuses("full")
-				x.refuses("expires")
-				x.waits()
-				idle(t.Context(), t, s)
+	for name, r := range map[string]shortage{"Lanes": lanesShort, "Bytes": bytesShort} {
+		for _, w := range ways {
+			if name == "Bytes" && w.trailers == sent && w.mode != stack.ModeFullDuplex && w.mode != stack.ModeNone {
+				continue // bytes are counted when they come, and not by how a body ends
 			}
-		})
+			t.Run(name+"/"+w.String(), func(t *testing.T) {
+				t.Parallel()
+				s := start(t, stack.Options{Overlay: r.overlay, Envoy: []func(*stack.Bootstrap) error{func(b *stack.Bootstrap) error {
+					if err := b.UseMode(w.mode); err != nil {
+						return err
+					}
+					return b.Processor(func(p *filterv3.ExternalProcessor) { p.ProcessingMode.RequestTrailerMode = w.trailers })
+				}}})
+				for _, http2 := range []bool{false, true} {
+					x := crossing{t, s, w, r, http2}
+					x.admits()
+					for _, cluster := range r.refuses {
+						x.refused(cluster)
+					}
+					x.waits()
+					x.leaves()
+					idle(t.Context(), t, s)
+				}
+			})
+		}
 	}
 }
 
@@ -191,20 +239,24 @@ func (x crossing) admits() {
 	})
 }
 
-// refuses: where there is no room everything is refused, and no upstream gets a whole request.
-func (x crossing) refuses(cluster string) {
+// refused: where there is no room everything is refused, and no upstream gets a whole request.
+func (x crossing) refused(cluster string) {
 	defer x.hold(cluster)()
 	x.each(func(s shape) {
 		path := x.path(cluster, s)
 		got, err := s.post(x.t.Context(), x.s, client(x.t, x.http2), path)
+		if !x.needed(x.way, s) {
+			x.passed("without a need", cluster, s, got, err)
+			return
+		}
 		if s.aborted && err != nil {
 			return // it went before its answer came
 		}
-		if err != nil || got.status != 503 || got.reason() != "admission_deadline" {
-			x.t.Errorf("%s %s, no room = %d %q (%v), want 503 admission_deadline", x.way, path, got.status, got.reason(), err)
+		if err != nil || got.status != 503 || got.reason() != x.reason {
+			x.t.Errorf("%s %s, no room = %d %q (%v), want 503 %s", x.way, path, got.status, got.reason(), err, x.reason)
 		}
 		seen := x.s.Upstream.CountsOf(path)
-		if x.contactsLast() && x.shows(s) && seen.Seen != 0 {
+		if x.last(x.way, s) && seen.Seen != 0 {
 			x.t.Errorf("%s %s, no room: the upstream was contacted, want only after the decision", x.way, path)
 		}
 		if s.bytes() > 0 && seen.Completed != 0 {
@@ -213,35 +265,65 @@ func (x crossing) refuses(cluster string) {
 	})
 }
 
+// answer is what came of a request.
+type answer struct {
+	response
+	error
+}
+
+// begin sends a request in the background and waits until it is queued, or over because it cannot be.
+func (x crossing) begin(ctx context.Context, s shape, path string) <-chan answer {
+	done := make(chan answer, 1)
+	go func() {
+		got, err := s.post(ctx, x.s, client(x.t, x.http2), path)
+		done <- answer{got, err}
+	}()
+	eventually(x.t, fmt.Sprint(x.way, " ", s.name, " to wait"), func() bool { return x.waiting("freed") == 1 || len(done) > 0 })
+	return done
+}
+
 // waits: what waits for room is admitted when there is room, and an aborted one leaves the queue.
 func (x crossing) waits() {
 	for _, s := range shapes {
 		release := x.hold("freed")
-		type answer struct {
-			response
-			error
-		}
-		done := make(chan answer, 1)
-		go func() {
-			got, err := s.post(x.t.Context(), x.s, client(x.t, x.http2), x.path("freed", s))
-			done <- answer{got, err}
-		}()
+		done := x.begin(x.t.Context(), s, x.path("freed", s))
 		if s.aborted {
 			<-done
-			eventually(x.t, "an aborted request to leave the queue", func() bool { return x.queued("freed") == 0 })
+			eventually(x.t, "an aborted request to leave the queue", func() bool { return x.waiting("freed") == 0 })
 			release()
 			continue
 		}
-		eventually(x.t, fmt.Sprint(x.way, " ", s.name, " to wait"), func() bool { return x.queued("freed") == 1 || len(done) > 0 })
 		release()
 		got := <-done
-		if !x.shows(s) {
-			if got.status != 503 || got.reason() != "admission_deadline" {
-				x.t.Errorf("%s %s, no room yet = %d %q (%v), want 503 admission_deadline", x.way, x.path("freed", s), got.status, got.reason(), got.error)
+		if x.needed(x.way, s) && !x.shows(s) {
+			if got.status != 503 || got.reason() != x.reason {
+				x.t.Errorf("%s %s, no room yet = %d %q (%v), want 503 %s", x.way, x.path("freed", s), got.status, got.reason(), got.error, x.reason)
 			}
 			continue
 		}
 		x.passed("room after a wait", "freed", s, got.response, got.error)
+	}
+}
+
+// leaves: a client that goes while its request waits is out of the queue, and no upstream gets a whole request of it.
+func (x crossing) leaves() {
+	release := x.hold("freed")
+	defer release()
+	for _, s := range shapes {
+		if s.aborted || !x.needed(x.way, s) || !x.shows(s) {
+			continue
+		}
+		ctx, cancel := context.WithCancel(x.t.Context())
+		path := x.path("freed", s) + "/leaves"
+		done := x.begin(ctx, s, path)
+		cancel()
+		if got := <-done; got.error == nil {
+			x.t.Errorf("%s %s, no room = %d %q, want it to wait until its client is gone", x.way, path, got.status, got.reason())
+		}
+		eventually(x.t, "a request without a client to leave the queue", func() bool { return x.waiting("freed") == 0 })
+		if n := x.s.Upstream.CountsOf(path).Completed; s.bytes() > 0 && n != 0 {
+			x.t.Errorf("%s %s: the upstream had the whole request of a client that left before there was room", x.way, path)
+		}
 	}
 }
 
@@ -274,23 +356,21 @@ func (x crossing) each(test func(s shape)) {
 
 // hold takes all the room that a route cluster has, until the returned function is called.
 func (x crossing) hold(cluster string) (release func()) {
+	held := func() bool { return x.held(health(x.t, x.s), cluster) }
+	eventually(x.t, cluster+" to be free", func() bool { return !held() })
 	ctx, cancel := context.WithCancel(x.t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_, _ = send(ctx, x.s, client(x.t, false), request{method: "POST", path: "/" + cluster + "/hold?ms=60000",
-			body: strings.NewReader(chatHead + chatTail), length: int64(len(chatHead + chatTail))}) // ends with cancel
+			body: strings.NewReader(x.holder), length: int64(len(x.holder))}) // ends with cancel
 	}()
-	active := func() int { return health(x.t, x.s).AdaptiveAdmission[cluster].ActiveCount }
-	eventually(x.t, cluster+" to be full", func() bool { return active() == 1 })
+	eventually(x.t, cluster+" to be full", held)
 	return func() {
 		cancel()
 		<-done
 	}
 }
 
-// queued is how many requests wait in a route cluster.
-func (x crossing) queued(cluster string) int {
-	h := health(x.t, x.s).AdaptiveAdmission[cluster]
-	return h.QueuedCount + h.LaneQueuedCount
-}
+// waiting is how many requests wait in a route cluster.
+func (x crossing) waiting(cluster string) int { return x.queued(health(x.t, x.s), cluster) }

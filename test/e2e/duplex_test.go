@@ -55,7 +55,7 @@ func TestFullDuplexKeepsMemoryFlat(t *testing.T) {
 		{"the budget is too small", "bytes: {hardMaxBody: " + most + ", budget: {override: 220MiB}}", false, 413, "body_exceeds_budget"},
 		{"the budget is taken", "bytes: {hardMaxBody: " + most + ", budget: {override: 270MiB}, releaseAt: responseEnd}", true, 503, "queue_timeout"},
 		{"the lane is taken", "bytes: {hardMaxBody: " + most + ", budget: {override: 1GiB}}\n" +
-			"clusters: {default: {lanes: {mode: enforce, minLimit: 1000, initialLimit: 1000, maxLimit: 1000, maxWait: 2s}}}", true, 503, "admission_deadline"},
+			"clusters: {default: {lanes: {mode: enforce, minLimit: 1000, initialLimit: 1000, maxLimit: 1000, maxShare: 1, maxWait: 2s}}}", true, 503, "admission_deadline"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := start(t, stack.Options{Binary: binary, Overlay: c.overlay, Envoy: []func(*stack.Bootstrap) error{
