@@ -143,6 +143,7 @@ func (a *app) drain() error {
 	<-window.C
 
 	a.lanes.Shutdown()
+	a.renewLeases()
 	a.server.LetGo()
 	stopped := make(chan struct{})
 	go func() {
@@ -166,6 +167,16 @@ func (a *app) drain() error {
 	}
 	a.log.Info("stopped", "in_flight", a.server.Active())
 	return nil
+}
+
+// renewLeases gives the leases of the exchanges that are about to be let go their full time to live: their responses stream on,
+// and nobody renews them any more.
+func (a *app) renewLeases() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if n := a.leases.RenewHeld(ctx); n > 0 {
+		a.log.Info("renewed the leases of exchanges in flight", "leases", n)
+	}
 }
 
 // newGRPC makes the gRPC server with the standard health service on it.

@@ -163,9 +163,10 @@ func (x *exchange) continueResponse(m *wire.Message) {
 	}
 }
 
-// leaving is readable once a shutting-down server lets its decided exchanges go.
+// leaving is readable once a shutting-down server lets its decided exchanges go. One that has to be cut when its lease is lost
+// stays: nobody else would cut it.
 func (x *exchange) leaving() <-chan struct{} {
-	if x.decided && x.replies.empty() && x.plan.mayLeave(x.body.over) {
+	if x.decided && x.lease.lost == nil && x.replies.empty() && x.plan.mayLeave(x.body.over) {
 		return x.server.letGo
 	}
 	return nil

@@ -88,5 +88,8 @@ func (x *exchange) endFence(a fenceAnswer, ok bool) result {
 	x.tracing.leaseChecked(nil)
 	x.lease.fence, x.lease.fenced = a.fence, true
 	x.lease.renew(x.server.leases)
+	if x.lease.keep != nil && x.server.lettingGo() {
+		x.server.renewOnce(x.lease.ask(x.facts.caller))
+	}
 	return refusedBy(x.wrongModel()) // what came while the store was asked counts too
 }

@@ -73,6 +73,23 @@ func (l *leaseHold) renew(leases *lease.Service) {
 	}
 }
 
+// ask names the lease.
+func (l *leaseHold) ask(caller lease.Identity) lease.Ask {
+	return lease.Ask{Pool: l.fence.Pool, Owner: l.owner, Generation: l.generation, Identity: caller}
+}
+
+// renewOnce renews in the background the lease of an exchange that is let go as soon as it is decided, as drain does for those
+// that are in flight when it begins to let go.
+func (s *Server) renewOnce(a lease.Ask) {
+	s.background.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+		defer cancel()
+		if _, refusal := s.leases.Renew(ctx, a); refusal != nil {
+			s.log.Warn("could not renew the lease of an exchange that is let go", "pool", a.Pool, "reason", refusal.Reason)
+		}
+	})
+}
+
 // mutate sends the request to the bound connection and lets the upstream fence too. The owner is a secret between the
 // client and us.
 func (l *leaseHold) mutate(m *wire.Mutation) {
@@ -137,13 +154,13 @@ func (l *leaseHold) release() {
 	l.keep, l.lost = nil, nil
 }
 
-// cooldownTimeout bounds the note that a connection is in cooldown; the exchange does not wait for it.
-const cooldownTimeout = time.Second
+// storeTimeout bounds what is asked of the store in the background; no exchange waits for it.
+const storeTimeout = time.Second
 
 // coolDown notes in the background that a connection is in cooldown.
 func (s *Server) coolDown(pool, connection string, d time.Duration) {
 	s.background.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), cooldownTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 		defer cancel()
 		if refusal := s.leases.SetCooldown(ctx, pool, connection, d); refusal != nil {
 			s.log.Warn("could not note that a connection is in cooldown", "pool", pool, "connection", connection, "reason", refusal.Reason)

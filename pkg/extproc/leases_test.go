@@ -288,6 +288,45 @@ func TestRevokedKey(t *testing.T) {
 	s.refused(401, "LEASE_API_KEY_INVALID")
 }
 
+// TestLettingGo: when the server lets its exchanges go, one whose lease it keeps alive goes too, unless it has to be cut when
+// that is lost; then it stays, its lease is renewed, and it is cut.
+func TestLettingGo(t *testing.T) {
+	for _, onLost := range []string{"keep", "cut"} {
+		t.Run(onLost, func(t *testing.T) {
+			r := newRig(t, leased(lease.ModeRequired, func(c *config.Config) {
+				c.Leases.TTL, c.Leases.OnLost = time.Second, onLost
+			}))
+			l := r.acquire("key-a", ownerA)
+			s := r.open()
+			s.send(withLease("key-a", ownerA, strconv.FormatInt(l.Generation, 10)))
+			s.wants("RH")
+			s.send(sh("200", false))
+			s.wants("SH")
+			r.server.LetGo()
+			if onLost == "keep" {
+				s.ended()
+				return
+			}
+			time.Sleep(2 * time.Second) // two times to live
+			if other := r.acquire("key-b", ownerB); other.Connection == l.Connection {
+				t.Errorf("another owner acquired %s while the first one's response streams", l.Connection)
+			}
+			r.release("key-a", ownerA, l)
+			s.refused(409, "LEASE_FENCE_STALE")
+		})
+	}
+}
+
+// release ends a lease as the API does.
+func (r *rig) release(key, owner string, l lease.Lease) {
+	r.t.Helper()
+	id, _ := r.leases.IdentifyKey(key)
+	o, _ := lease.ParseOwner(owner)
+	if _, refusal := r.leases.Release(context.Background(), lease.Ask{Pool: "pool", Owner: o, Generation: l.Generation, Identity: id}, lease.OwnerExit); refusal != nil {
+		r.t.Fatalf("release: %v", refusal.Reason)
+	}
+}
+
 // TestLostLease: a lease that is found lost in mid-response ends the stream only where the configuration says so.
 func TestLostLease(t *testing.T) {
 	for _, onLost := range []string{"cut", "keep"} {
@@ -301,11 +340,7 @@ func TestLostLease(t *testing.T) {
 			s.wants("RH")
 			s.send(sh("200", false))
 			s.wants("SH")
-			id, _ := r.leases.IdentifyKey("key-a")
-			owner, _ := lease.ParseOwner(ownerA)
-			if _, refusal := r.leases.Release(context.Background(), lease.Ask{Pool: "pool", Owner: owner, Generation: l.Generation, Identity: id}, lease.OwnerExit); refusal != nil {
-				t.Fatalf("release: %v", refusal.Reason)
-			}
+			r.release("key-a", ownerA, l)
 			if onLost == "cut" {
 				s.refused(409, "LEASE_FENCE_STALE") // which makes Envoy reset the client's stream
 				return

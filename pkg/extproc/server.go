@@ -106,6 +106,16 @@ func (s *Server) Active() int64 { return s.active.Load() }
 // notice nothing. Undecided ones get their decision first. It must be called once at most.
 func (s *Server) LetGo() { close(s.letGo) }
 
+// lettingGo reports that LetGo has been called.
+func (s *Server) lettingGo() bool {
+	select {
+	case <-s.letGo:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close waits for what goes on in the background.
 func (s *Server) Close() { s.background.Wait() }
 
