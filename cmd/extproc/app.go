@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -136,6 +137,16 @@ func (a *app) connections() map[string]int {
 	return n
 }
 
+// poolOf is the lease pool that has a connection, empty where none has.
+func (a *app) poolOf(connection string) string {
+	for name, p := range a.config.Load().Leases.Pools {
+		if slices.ContainsFunc(p.Connections, func(c lease.ConnectionSettings) bool { return c.ID == connection }) {
+			return name
+		}
+	}
+	return ""
+}
+
 // laneKey derives the key of the lane names from the secret that replicas share for parent tokens, so that a token means
 // the same lane on each; nil without one.
 func laneKey(secret []byte) []byte {
@@ -191,8 +202,11 @@ func (a *app) adminSources() admin.Sources {
 		Config:  func() ([]byte, error) { return a.config.Load().Redacted() },
 		Metrics: a.metrics.Handler(),
 		Leases:  a.leases.ListHandler(),
-		Board:   a.board,
-		Hosts:   func() []string { return a.config.Load().Listen.AdminHosts },
+		Operate: admin.Operations{
+			Leases: a.leases, PoolOf: a.poolOf, Token: a.config.Load().Listen.AdminToken, Log: a.log,
+		}.Handler(),
+		Board: a.board,
+		Hosts: func() []string { return a.config.Load().Listen.AdminHosts },
 	}
 }
 

@@ -15,6 +15,7 @@ type Sources struct {
 	Config  func() ([]byte, error) // the configuration in force as YAML, redacted
 	Metrics http.Handler
 	Leases  http.Handler // state and history of the lease pools
+	Operate http.Handler // what operators change in them
 	Board   *Board
 	Hosts   func() []string // names under which it may be reached, besides loopback names and addresses
 }
@@ -42,6 +43,7 @@ func Handler(s Sources) http.Handler {
 	})
 	mux.Handle("GET /metrics", s.Metrics)
 	mux.Handle("GET /v1/session-leases", s.Leases)
+	mux.Handle("POST /v1/session-leases", s.Operate)
 	mux.HandleFunc("GET /{$}", s.Board.servePage)
 	mux.HandleFunc("GET /events", s.Board.serveEvents)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

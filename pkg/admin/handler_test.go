@@ -41,6 +41,7 @@ func served(t *testing.T, ready error) (*httptest.Server, *Board) {
 		Ready: func() error { return ready }, Health: health, Board: board,
 		Config:  func() ([]byte, error) { return []byte("listen: {}\n"), nil },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
+		Operate: http.NotFoundHandler(),
 		Leases:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "leases") }),
 	}))
 	t.Cleanup(func() {

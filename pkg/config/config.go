@@ -38,6 +38,7 @@ type Listen struct {
 	GRPC             string   `yaml:"grpc" doc:"Address of the ext_proc gRPC service: unix:///absolute/path or host:port."`
 	Admin            string   `yaml:"admin" doc:"Address of the admin HTTP server (status page, probes, metrics, pprof); empty turns it off."`
 	AdminHosts       []string `yaml:"adminHosts" doc:"Host names under which the admin port may be reached, besides loopback names and addresses. Others are refused, so that no web page can reach it through a name of its own."`
+	AdminTokenFile   string   `yaml:"adminTokenFile" doc:"File with the token of at least 32 bytes that changes over the admin port need (extproc leases); read again for each. Empty: nothing can be changed."`
 	AdminAllowRemote bool     `yaml:"adminAllowRemote" doc:"Allows an admin address that is not loopback. Nothing there is authenticated."`
 	Metrics          string   `yaml:"metrics" doc:"Address of a second HTTP server with /metrics and nothing else, for scrapers that must not reach the admin port; empty turns it off."`
 	API              string   `yaml:"api" doc:"Address of the HTTP API (session leases, admission probe); empty turns it off."`

@@ -96,17 +96,35 @@ func (c *Config) checkPrincipals(r *report) {
 func (f Fanout) Key() ([]byte, error) {
 	secret := f.Secret
 	if f.SecretFile != "" {
-		data, err := readFile(f.SecretFile)
-		if err != nil {
-			return nil, fmt.Errorf("fanout.secretFile: %w", err)
-		}
-		secret = strings.TrimSpace(string(data))
-		if len(secret) < leastSecret {
-			return nil, fmt.Errorf("fanout.secretFile: %s: the secret must have at least %d bytes, has %d", f.SecretFile, leastSecret, len(secret))
+		var err error
+		if secret, err = readSecret("fanout.secretFile", f.SecretFile); err != nil {
+			return nil, err
 		}
 	}
 	if secret == "" {
 		return nil, nil
 	}
 	return []byte(secret), nil
+}
+
+// AdminToken reads the token that changes over the admin port need, without surrounding white space; it is empty where no
+// file is named.
+func (l Listen) AdminToken() (string, error) {
+	if l.AdminTokenFile == "" {
+		return "", nil
+	}
+	return readSecret("listen.adminTokenFile", l.AdminTokenFile)
+}
+
+// readSecret reads a secret of at least leastSecret bytes from a file that a setting names.
+func readSecret(setting, path string) (string, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", setting, err)
+	}
+	secret := strings.TrimSpace(string(data))
+	if len(secret) < leastSecret {
+		return "", fmt.Errorf("%s: %s: the secret must have at least %d bytes, has %d", setting, path, leastSecret, len(secret))
+	}
+	return secret, nil
 }
