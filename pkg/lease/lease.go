@@ -135,7 +135,7 @@ func appendAll(args []any, connections []string) []any {
 
 // Renew extends the lease. Every mismatch is LEASE_FENCE_STALE.
 func (s *Service) Renew(ctx context.Context, a Ask) (Lease, *Refusal) {
-	return s.act(ctx, "renew", a, func(v *view, p *pool) (reply, error) {
+	return s.act("renew", a, func(v *view, p *pool) (reply, error) {
 		return v.store.confirmed(ctx, p, v.store.scripts.renew, renewArgs(v, a.Owner, a.Generation, principalID(a.Identity.Principal))...)
 	})
 }
@@ -147,7 +147,7 @@ func renewArgs(v *view, o Owner, generation int64, principal string) []any {
 // Release ends the lease; a repeat gets the same answer until somebody else's lease ends on its connection, for at most a
 // day. Every mismatch is LEASE_FENCE_STALE.
 func (s *Service) Release(ctx context.Context, a Ask, reason EndReason) (Lease, *Refusal) {
-	l, refusal := s.act(ctx, "release", a, func(v *view, p *pool) (reply, error) {
+	l, refusal := s.act("release", a, func(v *view, p *pool) (reply, error) {
 		return v.store.confirmed(ctx, p, v.store.scripts.release, string(a.Owner), a.Generation, principalID(a.Identity.Principal),
 			string(reason), v.settings.History)
 	})
@@ -159,7 +159,7 @@ func (s *Service) Release(ctx context.Context, a Ask, reason EndReason) (Lease, 
 
 // Status returns the live lease, its connection included. Every mismatch is LEASE_FENCE_STALE.
 func (s *Service) Status(ctx context.Context, a Ask) (Lease, *Refusal) {
-	return s.act(ctx, "status", a, func(v *view, p *pool) (reply, error) {
+	return s.act("status", a, func(v *view, p *pool) (reply, error) {
 		args := checkArgs(a.Owner, a.Generation, principalID(a.Identity.Principal))
 		if v.store.replicas == 0 {
 			return v.store.read(ctx, p, v.store.scripts.check, args...)
@@ -170,7 +170,7 @@ func (s *Service) Status(ctx context.Context, a Ask) (Lease, *Refusal) {
 }
 
 // act runs an action on an existing lease.
-func (s *Service) act(ctx context.Context, action string, a Ask, run func(*view, *pool) (reply, error)) (Lease, *Refusal) {
+func (s *Service) act(action string, a Ask, run func(*view, *pool) (reply, error)) (Lease, *Refusal) {
 	v := s.view()
 	p, refusal := v.pool(a.Pool)
 	if refusal != nil {

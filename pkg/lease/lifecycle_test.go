@@ -421,7 +421,7 @@ func TestGenerationsGrowWhenTheStoresClockIsSetBack(t *testing.T) {
 		// Given a pool whose last generation is a minute ahead of the clock
 		svc, ctx := newService(t, settings("acct-1")), context.Background()
 		ahead := time.Now().Add(time.Minute).UnixMilli()
-		svc.SetNumber(pool, strconv.FormatInt(ahead, 10))
+		svc.SetField(pool, "gen", strconv.FormatInt(ahead, 10))
 		// when owners come and go, then they count on from there, and wait for the clock only a little
 		for i := range int64(5) {
 			start := time.Now()

@@ -130,12 +130,7 @@ func newServiceWith(t testing.TB, s lease.Settings, o lease.Options) *lease.Serv
 // startRedis starts a Redis that is stopped at the end of the test.
 func startRedis(t testing.TB, config ...string) *stack.Redis {
 	t.Helper()
-	r, err := stack.StartRedis(within(t, time.Minute), stack.RedisOptions{Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.Stop)
-	return r
+	return startServer(t, stack.RedisOptions{Config: config})
 }
 
 // startRelay starts a relay that is stopped at the end of the test.
@@ -219,10 +214,38 @@ func move(t testing.TB, svc *lease.Service, n int, who string, l lease.Lease) (l
 	return svc.Check(context.Background(), fence(t, svc, n, who, l.Generation))
 }
 
-// onServers runs a test on every server there is: a Redis, and a Valkey where one is found.
-func onServers(t *testing.T, test func(t *testing.T, addr string)) {
-	t.Run("redis", func(t *testing.T) {
+// onServers runs a test on a Redis and on a Valkey.
+func onServers(t *testing.T, test func(t *testing.T, server *stack.Redis)) {
+	t.Helper()
+	for name, find := range map[string]func(context.Context) (string, error){"redis": stack.FindRedis, "valkey": stack.FindValkey} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			binary, err := find(within(t, 5*time.Minute)) // it may have to be installed
+			if err != nil {
+				t.Fatal(err)
+			}
+			test(t, startServer(t, stack.RedisOptions{Binary: binary}))
+		})
+	}
+}
+
+// onStores runs a test on every kind of store, with settings that begin with the connections.
+func onStores(t *testing.T, connections []string, test func(t *testing.T, s lease.Settings)) {
+	t.Helper()
+	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
-		test(t, startRedis(t).Addr)
+		test(t, settings(connections...))
 	})
+	onServers(t, func(t *testing.T, server *stack.Redis) { test(t, onRedis(settings(connections...), server.Addr)) })
+}
+
+// startServer starts a Redis or Valkey that is stopped at the end of the test.
+func startServer(t testing.TB, o stack.RedisOptions) *stack.Redis {
+	t.Helper()
+	r, err := stack.StartRedis(within(t, time.Minute), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	return r
 }

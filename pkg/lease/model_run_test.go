@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/stack"
 	"github.com/headgate/headgate/pkg/lease"
 )
 
@@ -297,10 +298,10 @@ func TestEmbeddedStoreFollowsTheModel(t *testing.T) {
 
 func TestServersFollowTheModel(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, addr string) {
+	onServers(t, func(t *testing.T, server *stack.Redis) {
 		steps, games := 0, 0
 		rapid.Check(t, func(rt *rapid.T) {
-			s := onRedis(modelSettings(), addr)
+			s := onRedis(modelSettings(), server.Addr)
 			s.MaxHold = 480 * time.Millisecond
 			games++
 			s.Store.Redis.KeyPrefix = fmt.Sprintf("game%d", games)

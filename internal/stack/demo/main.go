@@ -83,7 +83,7 @@ func isTerminal(f *os.File) bool {
 }
 
 func tools(ctx context.Context, f stack.Finder) error {
-	for _, find := range []func(context.Context) (string, error){f.Envoy, f.Redis} {
+	for _, find := range []func(context.Context) (string, error){f.Envoy, f.Redis, f.Valkey} {
 		path, err := find(ctx)
 		if err != nil {
 			return err

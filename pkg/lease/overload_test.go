@@ -1,0 +1,166 @@
+package lease_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/stack"
+	"github.com/headgate/headgate/pkg/lease"
+)
+
+// watched is a service with the deadline of production and the states that its breaker has entered.
+type watched struct {
+	*lease.Service
+	mu      sync.Mutex
+	states  []string
+	answers map[string]int
+}
+
+func watch(t *testing.T, s lease.Settings) *watched {
+	t.Helper()
+	w := &watched{answers: map[string]int{}}
+	w.Service = newLoggedService(t, s, silentWriter{}, lease.Observer{
+		Breaker: func(_, state string) { w.mu.Lock(); defer w.mu.Unlock(); w.states = append(w.states, state) },
+		Answer: func(action, _, outcome string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.answers[action+" "+outcome]++
+		},
+	})
+	return w
+}
+
+func (w *watched) opened() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.states...)
+}
+
+// leased acquires a lease on a store that is calm, and returns what a request with it asks.
+func (w *watched) leased(t *testing.T) lease.FenceAsk {
+	t.Helper()
+	var l lease.Lease
+	eventually(t, patience, "a lease", func() bool {
+		var r *lease.Refusal
+		l, r = w.Acquire(context.Background(), ask(t, w.Service, 1, teamA, 0), "m")
+		return r == nil
+	})
+	return fence(t, w.Service, 1, teamA, l.Generation)
+}
+
+// TestHiccupCostsNoRefusals: the store stands still for 40 ms under 1000 checks a second. It is not parallel: other tests
+// would make the hiccup longer.
+func TestHiccupCostsNoRefusals(t *testing.T) {
+	server := startRedis(t)
+	svc := watch(t, strict(settings("acct-1"), server.Addr))
+	f := svc.leased(t)
+	ctx := within(t, 3*time.Second)
+	go func() {
+		for ctx.Err() == nil {
+			time.Sleep(500 * time.Millisecond)
+			_ = server.Freeze()
+			time.Sleep(40 * time.Millisecond)
+			_ = server.Thaw()
+		}
+	}()
+	var l load
+	l.run(ctx, 1000, func() lease.Reason { _, r := svc.Check(context.Background(), f); return reason(r) })
+	_ = server.Thaw()
+	t.Logf("answers %v, breaker %v", l.answers, svc.opened())
+	if refused := len(l.times) - l.answers[""]; refused > 0 || len(l.times) < 500 {
+		t.Errorf("%d of %d checks were refused, want none: %v", refused, len(l.times), l.answers)
+	}
+	if got := svc.opened(); len(got) > 0 {
+		t.Errorf("the breaker went through %v, want closed", got)
+	}
+}
+
+// TestOverloadQueuesAndServes: twice as many checks as the connections carry one by one.
+func TestOverloadQueuesAndServes(t *testing.T) {
+	server := startRedis(t)
+	relay := startRelay(t, server.Addr)
+	s := strict(settings("acct-1"), relay.Addr)
+	s.Store.Redis.PoolSize = 2
+	svc := watch(t, s)
+	f := svc.leased(t)
+	relay.DelayReplies(3 * time.Millisecond)
+	const capacity, seconds = 2 * 1000 / 3, 3 // calls a second of two connections
+	var l load
+	l.run(within(t, seconds*time.Second), 2*capacity, func() lease.Reason { _, r := svc.Check(context.Background(), f); return reason(r) })
+	t.Logf("answers %v, breaker %v, %d connections", l.answers, svc.opened(), relay.Total())
+	// A busy machine does not come up with all of the load.
+	if served, could := l.answers[""], min(capacity*seconds, len(l.times)); served < could*8/10 {
+		t.Errorf("%d of %d checks were served, want 80%% of the %d that the connections carry one by one", served, len(l.times), could)
+	}
+	if got := svc.opened(); len(got) > 0 {
+		t.Errorf("the breaker went through %v, want closed", got)
+	}
+}
+
+func TestCallsThatWereNeverSentAreNotUndone(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	svc := watch(t, strict(settings("acct-1"), server.Addr))
+	svc.leased(t)
+	server.Kill()
+	for n := range 300 {
+		if _, r := svc.Acquire(context.Background(), ask(t, svc.Service, n, teamA, 0), "m"); reason(r) != lease.ServiceUnavailable {
+			t.Fatalf("acquire without a store: %q", reason(r))
+		}
+	}
+	time.Sleep(time.Second)
+	svc.mu.Lock()
+	defer svc.mu.Unlock()
+	undone := 0
+	for what, n := range svc.answers {
+		if len(what) > 7 && what[:7] == "abandon" {
+			undone += n
+		}
+	}
+	if undone > 16 { // connections that were open when the server died
+		t.Errorf("%d acquires are undone although nothing was sent: %v", undone, svc.answers)
+	}
+}
+
+// TestNothingGoesOutUnconfirmed: the one replica is away.
+func TestNothingGoesOutUnconfirmed(t *testing.T) {
+	t.Parallel()
+	onServers(t, func(t *testing.T, server *stack.Redis) {
+		calm := onRedis(settings("acct-1", "acct-2"), server.Addr)
+		strict := calm
+		strict.Store.Redis.WaitReplicas, strict.Store.Redis.CallTimeout = 1, 200*time.Millisecond
+		sure, svc, ctx := newService(t, calm), newService(t, strict), within(t, time.Minute)
+		// Given a lease that was confirmed when there was a replica
+		l := acquire(t, sure, 1, teamA)
+		a := ask(t, svc, 1, teamA, l.Generation)
+		unavailable := func(what string, r *lease.Refusal) {
+			t.Helper()
+			expect(t, what, r, lease.ServiceUnavailable)
+		}
+		_, r := svc.Acquire(ctx, ask(t, svc, 2, teamA, 0), "m")
+		unavailable("acquire", r)
+		_, r = svc.Acquire(ctx, a, "m")
+		unavailable("acquire that is REUSED", r)
+		_, r = svc.Renew(ctx, a)
+		unavailable("renew", r)
+		_, r = svc.Status(ctx, a)
+		unavailable("status", r)
+		// the lease has not ended by any of it, and what it is not told needs no replica
+		_, r = svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
+		expect(t, "check", r, "")
+		_, r = svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation+1))
+		expect(t, "renew of another generation", r, lease.FenceStale)
+		eventually(t, patience, "the unconfirmed lease to be undone", func() bool {
+			listing, err := sure.List(ctx, pool, 0)
+			return err == nil && listing.Connections[1].State == "free"
+		})
+		_, r = move(t, svc, 1, teamA, l)
+		unavailable("the move of a lease", r)
+		_, r = svc.Release(ctx, a, lease.OwnerExit)
+		unavailable("release", r)
+		_, r = svc.Release(ctx, a, lease.OwnerExit)
+		unavailable("repeated release", r)
+	})
+}
