@@ -51,7 +51,7 @@ func scrape(t *testing.T) string {
 	}
 	m.Observe(telemetry.Sources{
 		Bytes:   func() budget.Snapshot { return budget.Snapshot{} },
-		Signals: func() map[string]float64 { return map[string]float64{"memory_ratio": 0.5} },
+		Signals: func() map[string]float64 { return map[string]float64{"memory_ratio": 0.5, "psi_some": 1, "oom": 1} },
 		Lanes: func() map[string]adaptive.Snapshot {
 			return map[string]adaptive.Snapshot{"chat": {
 				Mode: adaptive.Shadow, StepCounts: map[adaptive.StepReason]int64{adaptive.StepGrow: 1}, VirtualFanoutProbed: 1,

@@ -56,6 +56,10 @@ func (x *exchange) decision(reason string) Decision {
 func (x *exchange) report(reason string, v *Verdict) Decision {
 	x.reported = true
 	d := x.decision(reason)
+	if x.tracing.span != nil {
+		f := x.body.scanner.Features()
+		x.tracing.asked(x.model(), f.Stream || x.facts.streams, f.StreamKnown || x.facts.streams)
+	}
 	if v == nil {
 		x.tracing.decided(d, nil)
 		x.server.observe.Decided(x.measured(), d)

@@ -3,6 +3,7 @@ package extproc
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,7 +18,7 @@ import (
 type StartSpan func(ctx context.Context, parent trace.SpanContext) (context.Context, trace.Span)
 
 // tracing is an exchange's span. The zero value is that of an exchange that is not sampled: its methods do nothing and
-// allocate nothing. No tenant, lane, owner, key or byte of a body ever goes into it.
+// allocate nothing. No tenant, lane, owner, key or byte of a body ever goes into it, but for the name of the model.
 type tracing struct {
 	span  trace.Span
 	notes *notes // attributes, put on the span at its end: all at once costs less than one by one
@@ -190,6 +191,23 @@ func (t *tracing) released() {
 	if t.span != nil && !t.over {
 		t.over = true
 		t.span.AddEvent("release")
+	}
+}
+
+// longestModel bounds the model's name in a span: clients choose it.
+const longestModel = 128
+
+// asked notes what the request asks for, as the conventions for generative AI have it, as far as the evidence says. A name that
+// is none is left out.
+func (t *tracing) asked(model string, stream, known bool) {
+	if t.span == nil {
+		return
+	}
+	if model != "" && model != unreadableModel && len(model) <= longestModel {
+		t.note(attribute.String("gen_ai.request.model", strings.ToValidUTF8(model, "")))
+	}
+	if known {
+		t.note(attribute.Bool("gen_ai.request.stream", stream))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Label keys that more than one instrument has.
 const (
-	labelCluster attribute.Key = "cluster"
+	labelCluster attribute.Key = "route_cluster"
 	labelReason  attribute.Key = "reason"
 	labelOutcome attribute.Key = "outcome"
 	labelPool    attribute.Key = "pool"
@@ -53,9 +53,7 @@ func (m *Metrics) collect(_ context.Context, o metric.Observer) error {
 		m.collectBudget(o, s.Bytes())
 	}
 	if s.Signals != nil {
-		for signal, value := range s.Signals() {
-			o.ObserveFloat64(m.budget.signal, value, metric.WithAttributes(labelSignal.String(signal)))
-		}
+		m.collectPressure(o, s.Signals())
 	}
 	if s.Lanes != nil {
 		for cluster, snapshot := range s.Lanes() {
@@ -108,6 +106,21 @@ func (m *Metrics) collectBudget(o metric.Observer, s budget.Snapshot) {
 		severity = 2
 	}
 	o.ObserveInt64(m.budget.severity, severity)
+}
+
+// collectPressure shows each signal in the instrument of its unit.
+func (m *Metrics) collectPressure(o metric.Observer, signals map[string]float64) {
+	for signal, value := range signals {
+		label := metric.WithAttributes(labelSignal.String(signal))
+		switch signal {
+		case budget.SignalMemoryRatio, budget.SignalMemoryHigh:
+			o.ObserveFloat64(m.budget.memory, value, label)
+		case budget.SignalPSISome, budget.SignalPSIFull:
+			o.ObserveFloat64(m.budget.stall, value, label)
+		case budget.SignalOOM, budget.SignalOOMKill:
+			o.ObserveInt64(m.budget.oom, int64(value), label)
+		}
+	}
 }
 
 func (m *Metrics) collectLanes(o metric.Observer, cluster string, s adaptive.Snapshot) {

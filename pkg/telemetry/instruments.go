@@ -27,7 +27,8 @@ type exchangeInstruments struct {
 
 type budgetInstruments struct {
 	used, limit, ceiling, heavy, waiting, waitingBytes, severity metric.Int64ObservableGauge
-	signal                                                       metric.Float64ObservableGauge
+	memory, stall                                                metric.Float64ObservableGauge
+	oom                                                          metric.Int64ObservableCounter
 }
 
 type laneInstruments struct {
@@ -74,7 +75,9 @@ func declare(meter metric.Meter) (*instruments, []metric.Observable, error) {
 			waiting:      d.gauge("headgate.budget.waiting.exchanges", "{exchange}", "Exchanges that wait for bytes of the budget."),
 			waitingBytes: d.gauge("headgate.budget.waiting", "By", "Bytes that exchanges wait for."),
 			severity:     d.gauge("headgate.pressure.severity", "{level}", "Resource pressure: 0 normal, 1 high, 2 critical."),
-			signal:       d.value("headgate.pressure.signal", "", "The pressure signals as last sampled: memory ratios 0 to 1, stalls in percent, OOM counters since the cgroup exists."),
+			memory:       d.value("headgate.pressure.memory", "1", "Memory in use over each limit, as last sampled, 0 to 1."),
+			stall:        d.value("headgate.pressure.stall", "%", "Time that tasks stalled for memory in the last 10 s, in percent, as last sampled."),
+			oom:          d.counter("headgate.pressure.oom_events", "{event}", "Times that the cgroup ran out of memory, and processes killed for it, since the cgroup exists."),
 		},
 		lane: laneInstruments{
 			limit:         d.gauge("headgate.lane.limit", "{cost}", "The adaptive limit, in cost units, by route cluster."),

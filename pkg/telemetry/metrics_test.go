@@ -66,7 +66,9 @@ func everything(t testing.TB) *Metrics {
 			return budget.Snapshot{InflightBytes: 111, MaxInflightBytes: 222, EffectiveCeiling: 333, ActiveHeavy: 4, ActiveHealthyHeadroom: 1,
 				Waiting: 6, QueuedBytes: 777, BudgetSource: "cgroup", PressureSeverity: "critical"}
 		},
-		Signals: func() map[string]float64 { return map[string]float64{"memory_ratio": .5} },
+		Signals: func() map[string]float64 {
+			return map[string]float64{"memory_ratio": .5, "psi_some": 12, "oom_kill": 3}
+		},
 		Lanes: func() map[string]adaptive.Snapshot {
 			return map[string]adaptive.Snapshot{"chat": {
 				Mode: adaptive.Shadow, CurrentLimit: 64, ActiveCost: 8, ActiveCount: 2, VirtualQueuedCost: 9, VirtualQueuedCount: 3, LaneCount: 5,
@@ -89,16 +91,16 @@ func TestAScrapeSaysWhatHappened(t *testing.T) {
 	t.Parallel()
 	got := scrape(t, everything(t), "text/plain")
 	for _, want := range []string{
-		`headgate_decisions_total{cluster="chat",reason="admitted"} 1`,
-		`headgate_decisions_total{cluster="chat",reason="queue_timeout"} 1`,
-		`headgate_admitted_bytes_total{cluster="chat"} 1000`,
-		`headgate_refused_bytes_total{cluster="chat",reason="queue_timeout"} 500`,
-		`headgate_would_reject_total{cluster="chat",reason="payload_too_large"} 1`,
-		`headgate_decisions_idled_total{cluster="chat"} 1`,
-		`headgate_decision_duration_seconds_bucket{cluster="chat",le="0.0025"} 2`,
-		`headgate_byte_wait_duration_seconds_count{cluster="chat"} 1`,
-		`headgate_lane_wait_duration_seconds_count{cluster="chat"} 1`,
-		`headgate_first_byte_duration_seconds_sum{cluster="chat"} 0.3`,
+		`headgate_decisions_total{reason="admitted",route_cluster="chat"} 1`,
+		`headgate_decisions_total{reason="queue_timeout",route_cluster="chat"} 1`,
+		`headgate_admitted_bytes_total{route_cluster="chat"} 1000`,
+		`headgate_refused_bytes_total{reason="queue_timeout",route_cluster="chat"} 500`,
+		`headgate_would_reject_total{reason="payload_too_large",route_cluster="chat"} 1`,
+		`headgate_decisions_idled_total{route_cluster="chat"} 1`,
+		`headgate_decision_duration_seconds_bucket{route_cluster="chat",le="0.0025"} 2`,
+		`headgate_byte_wait_duration_seconds_count{route_cluster="chat"} 1`,
+		`headgate_lane_wait_duration_seconds_count{route_cluster="chat"} 1`,
+		`headgate_first_byte_duration_seconds_sum{route_cluster="chat"} 0.3`,
 		`headgate_streams 17`,
 		`headgate_budget_used_bytes 111`,
 		`headgate_budget_limit_bytes{source="cgroup"} 222`,
@@ -107,28 +109,30 @@ func TestAScrapeSaysWhatHappened(t *testing.T) {
 		`headgate_budget_waiting_exchanges 6`,
 		`headgate_budget_waiting_bytes 777`,
 		`headgate_pressure_severity 2`,
-		`headgate_pressure_signal{signal="memory_ratio"} 0.5`,
-		`headgate_lane_limit{cluster="chat"} 64`,
-		`headgate_lane_active_cost{cluster="chat"} 8`,
-		`headgate_lane_active_exchanges{cluster="chat"} 2`,
-		`headgate_lane_queued_cost{cluster="chat"} 9`,
-		`headgate_lane_queued_exchanges{cluster="chat"} 3`,
-		`headgate_lane_lanes{cluster="chat"} 5`,
-		`headgate_lane_utilization_ratio{cluster="chat"} 0.25`,
-		`headgate_lane_limit_steps_total{cluster="chat",reason="steady"} 14`,
-		`headgate_lane_signal{cluster="chat",signal="headers"} 1`,
-		`headgate_lane_signal{cluster="chat",signal="witness"} 0`,
-		`headgate_lane_headers_at_once{cluster="chat"} 1`,
-		`headgate_lane_shadow_decisions_total{cluster="chat",outcome="queue"} 12`,
-		`headgate_lane_probes_total{cluster="chat",outcome="admit"} 6`,
-		`headgate_lane_probes_total{cluster="chat",outcome="skip"} 4`,
+		`headgate_pressure_memory_ratio{signal="memory_ratio"} 0.5`,
+		`headgate_pressure_stall_percent{signal="psi_some"} 12`,
+		`headgate_pressure_oom_events_total{signal="oom_kill"} 3`,
+		`headgate_lane_limit{route_cluster="chat"} 64`,
+		`headgate_lane_active_cost{route_cluster="chat"} 8`,
+		`headgate_lane_active_exchanges{route_cluster="chat"} 2`,
+		`headgate_lane_queued_cost{route_cluster="chat"} 9`,
+		`headgate_lane_queued_exchanges{route_cluster="chat"} 3`,
+		`headgate_lane_lanes{route_cluster="chat"} 5`,
+		`headgate_lane_utilization_ratio{route_cluster="chat"} 0.25`,
+		`headgate_lane_limit_steps_total{reason="steady",route_cluster="chat"} 14`,
+		`headgate_lane_signal{route_cluster="chat",signal="headers"} 1`,
+		`headgate_lane_signal{route_cluster="chat",signal="witness"} 0`,
+		`headgate_lane_headers_at_once{route_cluster="chat"} 1`,
+		`headgate_lane_shadow_decisions_total{outcome="queue",route_cluster="chat"} 12`,
+		`headgate_lane_probes_total{outcome="admit",route_cluster="chat"} 6`,
+		`headgate_lane_probes_total{outcome="skip",route_cluster="chat"} 4`,
 		`headgate_lease_answers_total{action="check",outcome="VALID",pool="pool"} 1`,
 		`headgate_lease_store_call_duration_seconds_count{result="error",script="check"} 1`,
 		`headgate_lease_store_call_duration_seconds_count{result="ok",script="check"} 1`,
 		`headgate_lease_lost_total{pool="pool",reason="TTL_EXPIRED"} 1`,
 		`headgate_lease_lost_total{pool="pool",reason="STALE"} 0`, // a counter that began at 1 would not have increased
 		`headgate_lease_lost_total{pool="pool",reason="MAX_HOLD"} 0`,
-		`headgate_decisions_total{cluster="chat",reason="body_exceeds_budget"} 0`,
+		`headgate_decisions_total{reason="body_exceeds_budget",route_cluster="chat"} 0`,
 		`headgate_lease_expired_total{pool="pool"} 5`,
 		`headgate_lease_connections{pool="pool",state="active"} 2`,
 		`headgate_lease_connections{pool="pool",state="configured"} 4`,
@@ -283,7 +287,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	work.Wait()
 	got := scrape(t, m, "text/plain")
-	if want := `headgate_decisions_total{cluster="c7",reason="r3"} 10`; !strings.Contains(got, want) {
+	if want := `headgate_decisions_total{reason="r3",route_cluster="c7"} 10`; !strings.Contains(got, want) {
 		t.Errorf("no %s in the scrape", want)
 	}
 }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/google/uuid"
 	"go.opentelemetry.io/contrib/exporters/autoexport"
 	"go.opentelemetry.io/otel"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -46,6 +49,9 @@ type Tracing struct {
 func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
 	if !exports("TRACES") {
 		return &Tracing{}, nil
+	}
+	if err := checkEndpoint("TRACES"); err != nil {
+		return nil, err
 	}
 	s, err := samplerFromEnv()
 	if err != nil {
@@ -154,10 +160,15 @@ func samplerFromEnv() (sampler, error) {
 	return s, nil
 }
 
+// instanceID tells this process from all others, in traces and metrics alike. In Kubernetes OTEL_RESOURCE_ATTRIBUTES should say
+// the pod's name instead, as the manifests do.
+var instanceID = sync.OnceValue(uuid.NewString)
+
 // describe is the resource: what the environment says wins.
 func describe(ctx context.Context, version string) (*resource.Resource, error) {
 	r, err := resource.New(ctx, resource.WithTelemetrySDK(),
-		resource.WithAttributes(semconv.ServiceName("headgate"), semconv.ServiceVersion(version)), resource.WithFromEnv())
+		resource.WithAttributes(semconv.ServiceName("headgate"), semconv.ServiceVersion(version), semconv.ServiceInstanceID(instanceID())),
+		resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
@@ -175,11 +186,31 @@ func exports(signal string) bool {
 	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
+// checkEndpoint refuses an endpoint without a scheme: exporters take the host for one, and nothing ever arrives.
+func checkEndpoint(signal string) error {
+	variable := "OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT"
+	if os.Getenv(variable) == "" {
+		variable = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	}
+	endpoint := strings.TrimSpace(os.Getenv(variable))
+	if endpoint == "" {
+		return nil
+	}
+	u, err := url.Parse(endpoint)
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" || strings.HasPrefix(endpoint, "unix:") {
+		return nil
+	}
+	return fmt.Errorf("%s is %q, want a URL with its scheme, such as http://localhost:4318 (OTLP over HTTP) or http://localhost:4317 (gRPC)", variable, endpoint)
+}
+
 // OTLPReaders make metrics go where the environment says besides the Prometheus endpoint, which is always on: the rules
 // of NewTracing hold with METRICS in place of TRACES. OTEL_METRICS_EXPORTER=prometheus adds nothing.
 func OTLPReaders(ctx context.Context) ([]sdkmetric.Reader, error) {
 	if !exports("METRICS") || strings.TrimSpace(os.Getenv("OTEL_METRICS_EXPORTER")) == "prometheus" {
 		return nil, nil
+	}
+	if err := checkEndpoint("METRICS"); err != nil {
+		return nil, err
 	}
 	r, err := autoexport.NewMetricReader(ctx)
 	if err != nil {

@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -237,5 +240,56 @@ func TestOTLPReaders(t *testing.T) {
 		if err != nil || len(got) != c.want {
 			t.Errorf("%s: %d readers, error %v; want %d", c.name, len(got), err, c.want)
 		}
+	}
+}
+
+// TestAnEndpointNeedsItsScheme: without one exporters take the host for the scheme, and nothing ever arrives.
+func TestAnEndpointNeedsItsScheme(t *testing.T) {
+	for _, c := range []struct {
+		variable, value string
+		valid           bool
+	}{
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317", false},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector", false},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "//collector:4318", false},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4318/v1/traces", false},
+		{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "10.0.0.1:4318", false},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318", true},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.example", true},
+	} {
+		bare(t)
+		t.Setenv(c.variable, c.value)
+		tracing, err := NewTracing(t.Context(), "1", discard)
+		if err == nil {
+			_ = tracing.Shutdown(t.Context())
+			var readers []sdkmetric.Reader
+			readers, err = OTLPReaders(t.Context())
+			for _, r := range readers {
+				_ = r.Shutdown(t.Context())
+			}
+		}
+		if (err == nil) != c.valid || err != nil && (!strings.Contains(err.Error(), c.variable) || !strings.Contains(err.Error(), "http://")) {
+			t.Errorf("%s=%s: %v, want valid %t, or an error with the variable and an example", c.variable, c.value, err, c.valid)
+		}
+	}
+}
+
+// TestServiceInstance: one id for a process, which the environment can name.
+func TestServiceInstance(t *testing.T) {
+	bare(t)
+	id := func() string {
+		r, err := describe(t.Context(), "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, _ := r.Set().Value(semconv.ServiceInstanceIDKey)
+		return value.AsString()
+	}
+	if first, second := id(), id(); uuid.Validate(first) != nil || first != second {
+		t.Errorf("service.instance.id is %q and then %q, want the same UUID", first, second)
+	}
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=gateway-0")
+	if got := id(); got != "gateway-0" {
+		t.Errorf("service.instance.id is %q, want the one that is set", got)
 	}
 }

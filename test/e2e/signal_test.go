@@ -17,8 +17,8 @@ func TestHeadersThatComeAtOnceAreSaid(t *testing.T) {
 		atOnce bool
 		metric string
 	}{
-		"headers": {"headers", true, `headgate_lane_headers_at_once{cluster="default"} 1`},
-		"witness": {"witness", false, `headgate_lane_headers_at_once{cluster="default"} 0`},
+		"headers": {"headers", true, `headgate_lane_headers_at_once{route_cluster="default"} 1`},
+		"witness": {"witness", false, `headgate_lane_headers_at_once{route_cluster="default"} 0`},
 	} {
 		t.Run(firstToken, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +43,7 @@ func TestHeadersThatComeAtOnceAreSaid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, line := range []string{want.metric, `headgate_lane_signal{cluster="default",signal="` + want.signal + `"} 1`} {
+			for _, line := range []string{want.metric, `headgate_lane_signal{route_cluster="default",signal="` + want.signal + `"} 1`} {
 				if !strings.Contains(metrics, line) {
 					t.Errorf("no metric %s", line)
 				}

@@ -35,7 +35,7 @@ func measured(t *testing.T) http.Handler {
 	leases.Pool("pool", 1, 1, 1)
 	m.Observe(telemetry.Sources{
 		Bytes:   func() budget.Snapshot { return budget.Snapshot{BudgetSource: "cgroup"} },
-		Signals: func() map[string]float64 { return map[string]float64{"memory_ratio": 0.5} },
+		Signals: func() map[string]float64 { return map[string]float64{"memory_ratio": 0.5, "psi_some": 1, "oom": 1} },
 		Lanes: func() map[string]adaptive.Snapshot {
 			return map[string]adaptive.Snapshot{"chat": {
 				Mode: adaptive.Shadow, StepCounts: map[adaptive.StepReason]int64{"steady": 1}, VirtualFanoutProbed: 1,

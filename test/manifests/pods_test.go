@@ -214,8 +214,12 @@ func sidecarConfig(t *testing.T, overlay string, p pod, c corev1.Container) *con
 	file := ""
 	for _, e := range c.Env {
 		value := e.Value
-		if e.ValueFrom != nil {
+		switch {
+		case e.ValueFrom == nil:
+		case e.ValueFrom.ResourceFieldRef != nil:
 			value = protectedText(p, e)
+		default:
+			continue // names of the pod: for telemetry
 		}
 		if e.Name == config.EnvFile {
 			file = value
