@@ -333,3 +333,24 @@ func TestAMalformedResourceIsNoFaultWithoutExport(t *testing.T) {
 		t.Errorf("with a reader: %v, want an error that names OTEL_RESOURCE_ATTRIBUTES", err)
 	}
 }
+
+// TestNamesAreUniqueInOpenMetrics: a family's name there is that of its counter without "_total", and no other family may have it.
+// (A strict parser that others wrote reads a whole page in test/sdk.)
+func TestNamesAreUniqueInOpenMetrics(t *testing.T) {
+	t.Parallel()
+	page := scrape(t, crowd(t, 2), "application/openmetrics-text; version=1.0.0")
+	seen := map[string]bool{}
+	for line := range strings.Lines(page) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || fields[1] != "TYPE" {
+			continue
+		}
+		if seen[fields[2]] {
+			t.Errorf("%s is the name of two families", fields[2])
+		}
+		seen[fields[2]] = true
+	}
+	if len(seen) < 50 || !strings.HasSuffix(page, "# EOF\n") {
+		t.Errorf("%d families, want 50 at least and an end", len(seen))
+	}
+}
