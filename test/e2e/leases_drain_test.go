@@ -91,21 +91,27 @@ func TestDrainAndLeases(t *testing.T) {
 // leaseOn is the one live lease, as the admin port lists it.
 func leaseOn(t *testing.T, s *stack.Stack) lease.LeaseListing {
 	t.Helper()
-	text, err := s.Sidecar.Get(t.Context(), "/v1/session-leases")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var listing struct{ Pools []lease.PoolListing }
-	if err := json.Unmarshal([]byte(text), &listing); err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
-	for _, p := range listing.Pools {
+	for _, p := range listing(t, s) {
 		for _, c := range p.Connections {
 			if c.Lease != nil {
 				return *c.Lease
 			}
 		}
 	}
-	t.Fatalf("no lease in %s", text)
+	t.Fatal("there is no lease")
 	return lease.LeaseListing{}
+}
+
+// listing is what the admin port lists.
+func listing(t *testing.T, s *stack.Stack) []lease.PoolListing {
+	t.Helper()
+	text, err := s.Sidecar.Get(t.Context(), "/v1/session-leases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct{ Pools []lease.PoolListing }
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return all.Pools
 }
