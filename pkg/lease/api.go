@@ -20,6 +20,9 @@ const (
 	isoMillis    = "2006-01-02T15:04:05.000Z07:00"
 )
 
+// browserHeaders are those that a page may send after a preflight: what clients have to send, and nothing that names a caller.
+const browserHeaders = "authorization, content-type, x-api-key, " + OwnerHeader + ", " + GenerationHeader
+
 // Handler serves the HTTP API at whatever path it is mounted on. identify says who calls, or refuses with
 // LEASE_AUTHENTICATION_REQUIRED or LEASE_API_KEY_INVALID; Service.IdentifyRequest reads API keys.
 //
@@ -29,11 +32,16 @@ func (s *Service) Handler(identify func(*http.Request) (Identity, *Refusal)) htt
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
+		h.Set("Access-Control-Allow-Origin", "*") // what counts is the key, which no browser sends by itself
 		switch r.Method {
 		case http.MethodPost:
+			h.Set("Access-Control-Expose-Headers", "retry-after, x-headgate-reason")
 			s.serveAction(w, r, identify)
 		case http.MethodOptions:
 			h.Set("Allow", "POST, OPTIONS")
+			h.Set("Access-Control-Allow-Methods", "POST")
+			h.Set("Access-Control-Allow-Headers", browserHeaders)
+			h.Set("Access-Control-Max-Age", "600")
 			w.WriteHeader(http.StatusNoContent)
 		default:
 			h.Set("Allow", "POST, OPTIONS")

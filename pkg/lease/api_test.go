@@ -272,6 +272,32 @@ func TestAPIOtherMethods(t *testing.T) {
 	}
 }
 
+// TestAPIFromABrowser: a page of any origin may send what a client has to, and may read why it was refused and when to come
+// back. It cannot send the headers that name a caller to an API that only Envoy reaches.
+func TestAPIFromABrowser(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, settings("acct-1"))
+	preflight := (call{method: http.MethodOptions}).to(svc).Header()
+	allowed := strings.Split(preflight.Get("Access-Control-Allow-Headers"), ", ")
+	want := []string{"authorization", "content-type", "x-api-key", "x-omniroute-lease-generation", "x-omniroute-lease-owner"}
+	if slices.Sort(allowed); !slices.Equal(allowed, want) {
+		t.Errorf("a preflight allows %q, want %q", allowed, want)
+	}
+	if got := preflight.Get("Access-Control-Allow-Methods"); got != "POST" {
+		t.Errorf("a preflight allows the methods %q, want POST", got)
+	}
+	for name, h := range map[string]http.Header{
+		"preflight": preflight, "acquire": post("key-a", 1, acquireBody).to(svc).Header(), "refusal": post("nobody", 1, acquireBody).to(svc).Header(),
+	} {
+		if got := h.Get("Access-Control-Allow-Origin"); got != "*" || h.Get("Access-Control-Allow-Credentials") != "" {
+			t.Errorf("%s: allows the origin %q, credentials %q; want * and none", name, got, h.Get("Access-Control-Allow-Credentials"))
+		}
+		if exposed := h.Get("Access-Control-Expose-Headers"); name != "preflight" && exposed != "retry-after, x-headgate-reason" {
+			t.Errorf("%s: exposes %q, want retry-after, x-headgate-reason", name, exposed)
+		}
+	}
+}
+
 func TestAPIFindsThePoolOfThePrincipal(t *testing.T) {
 	t.Parallel()
 	// Given two pools; the first does not serve the model

@@ -172,6 +172,19 @@ func TestKeysAndOwnersThroughEnvoy(t *testing.T) {
 	if got, _ := a.get(t, generation); got.status != 200 {
 		t.Errorf("the lease: %d %s, want 200", got.status, got.reason())
 	}
+	preflight := must(t, s, c, request{method: "OPTIONS", path: "/v1/session-leases", headers: map[string]string{
+		"origin": "https://app.example", "access-control-request-method": "POST", "access-control-request-headers": "content-type,x-omniroute-lease-owner"}})
+	if allowed := preflight.header.Get("Access-Control-Allow-Headers"); preflight.status != 204 || !strings.Contains(allowed, "x-omniroute-lease-owner") {
+		t.Errorf("a browser's preflight: %d and %q, want 204 and the owner header among what may be sent", preflight.status, allowed)
+	}
+	hash := health(t, s).Config.Hash
+	if err := s.Reconfigure("", overlay+"\nleases: {store: {redis: {callTimeout: 50ms}}}"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the reload", func() bool { return health(t, s).Config.Hash != hash })
+	if got, _ := a.get(t, generation); got.status != 200 {
+		t.Errorf("after a change of a setting that the embedded store does not use: %d %s, want 200", got.status, got.reason())
+	}
 	if err := s.Reconfigure("", overlay+"\nprincipals: []"); err != nil {
 		t.Fatal(err)
 	}
