@@ -179,7 +179,7 @@ bytes: {largeBody: 1, budget: {floor: 1, override: 1000}, queue: {maxWait: 3s, c
 	reason:  "queue_timeout",
 	holder:  strings.Repeat(" ", 999),
 	held:    func(h admin.Health, _ string) bool { return h.ChatAdmission.InflightBytes >= 999 },
-	queued:  func(h admin.Health, _ string) int { return int(h.ChatAdmission.Waiting) },
+	queued:  func(h admin.Health, _ string) int { return h.ChatAdmission.Waiting },
 	needed:  func(w way, s shape) bool { return s.bytes() > 0 && (w.mode != stack.ModeNone || s.declared) },
 	last:    func(w way, s shape) bool { return w.contactsLast() || s.declared },
 }

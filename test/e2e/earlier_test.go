@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -50,6 +52,44 @@ func TestAnEarlierFiltersAnswerIsNoAdmission(t *testing.T) {
 					t.Errorf("counted %d as answered earlier and %d as admitted, want 5 and 1 (%v)", early, admitted, after)
 				}
 			})
+		})
+	}
+}
+
+// TestNoSecondAnswer: the hard maximum is passed while the response runs. The client gets no second answer: what it has of the
+// first is cut, and no upstream gets the whole body, also where requests pass when the sidecar fails.
+func TestNoSecondAnswer(t *testing.T) {
+	t.Parallel()
+	for _, open := range []bool{false, true} {
+		t.Run(fmt.Sprint("failOpen=", open), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, stack.Options{Overlay: "bytes: {hardMaxBody: 1MiB}", Envoy: []func(*stack.Bootstrap) error{func(b *stack.Bootstrap) error {
+				if open {
+					return b.FailOpen()
+				}
+				return nil
+			}}})
+			reader, writer := io.Pipe()
+			defer writer.Close()
+			out, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.Envoy.URL()+"/early", reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = writer.Write([]byte("hello")) }()
+			in, err := client(t, true).Do(out)
+			if err != nil || in.StatusCode != 200 {
+				t.Fatalf("no response before the end of the body: %v", err)
+			}
+			defer in.Body.Close()
+			go func() { _, _ = io.Copy(writer, zeros(4*mebibyte)) }() // ends with the request
+			text, err := io.ReadAll(in.Body)
+			if err == nil || strings.Contains(string(text), "payload_too_large") {
+				t.Errorf("the response ends with %.200q (%v), want it cut, without another answer in it", text[max(0, len(text)-200):], err)
+			}
+			eventually(t, "the exchange to end", func() bool { return health(t, s).Exchanges.InFlight == 0 })
+			if n := s.Upstream.CountsOf("/early"); n.Completed != 0 {
+				t.Errorf("the upstream served %+v, want nothing whole", n)
+			}
 		})
 	}
 }

@@ -88,7 +88,7 @@ func TestTricklesPinNothing(t *testing.T) {
 		"nothing declared":      {1, false, trickleBudget - 200_000, 600, json, "/trickle"},
 		"called gRPC":           {1, true, 0, 600, "application/grpc", "/trickle"},
 		"called gRPC, no bytes": {1, true, 0, 0, "application/grpc", "/trickle"},
-		"while a response runs": {1, true, 0, 600, json, "/drip?n=1000&ms=100"},
+		"while a response runs": {1, true, 0, 600, json, "/early"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
