@@ -141,8 +141,8 @@ func (w *Watcher) run(ctx context.Context, notices *notices) {
 			w.o.Log.Warn("watching the configuration file", "error", err)
 			quiet.Reset(w.o.Debounce)
 		case <-quiet.C:
+			notices.follow() // first, so that no change falls between the look and the watch
 			w.reload(false, 0)
-			notices.follow()
 		case <-poll.C:
 			notices.follow()
 			w.reload(false, 0)
@@ -216,8 +216,9 @@ func (w *Watcher) failed(message string, err error) {
 	w.status.Failures++
 }
 
-// notices are the file system's, for the directories that the file and what it links to are in. Directories, because a
-// file that is replaced takes its watch with it.
+// notices are the file system's. A file that is no link is watched itself, so that what is written beside it wakes nobody; its
+// end, by removal or by another one that takes its place, is noticed too. A link's directory and that of what it leads to are
+// watched instead, as is the directory of a file that is not there.
 type notices struct {
 	watcher *fsnotify.Watcher // nil without notices
 	events  chan fsnotify.Event
@@ -246,23 +247,29 @@ func (n *notices) follow() {
 	if n.watcher == nil {
 		return
 	}
-	places := []string{n.path}
-	if target, err := filepath.EvalSymlinks(n.path); err == nil {
-		places = append(places, target)
-	}
-	n.names = []string{"..data"}
-	var wanted []string
-	for _, place := range places {
-		n.names = append(n.names, filepath.Base(place))
-		dir := filepath.Dir(place)
-		wanted = append(wanted, filepath.Clean(dir))
-		_ = n.watcher.Add(dir) // watched already, or missing: the poll sees what this misses
-	}
-	for _, dir := range n.watcher.WatchList() {
-		if !slices.Contains(wanted, filepath.Clean(dir)) {
-			_ = n.watcher.Remove(dir) // gone already is as good
+	wanted := n.places()
+	for _, place := range n.watcher.WatchList() {
+		if !slices.Contains(wanted, filepath.Clean(place)) || filepath.Clean(place) == filepath.Clean(n.path) { // it may be another file by now
+			_ = n.watcher.Remove(place) // gone already is as good
 		}
 	}
+	for _, place := range wanted {
+		_ = n.watcher.Add(place) // watched already, or missing: the poll sees what this misses
+	}
+}
+
+// places are what to watch, and set the names of the entries that matter there.
+func (n *notices) places() []string {
+	n.names = []string{"..data", filepath.Base(n.path)}
+	target, err := filepath.EvalSymlinks(n.path)
+	if err != nil {
+		return []string{filepath.Dir(filepath.Clean(n.path))}
+	}
+	if absolute, err := filepath.Abs(n.path); err == nil && (target == filepath.Clean(n.path) || target == absolute) {
+		return []string{filepath.Clean(n.path)}
+	}
+	n.names = append(n.names, filepath.Base(target))
+	return []string{filepath.Dir(filepath.Clean(n.path)), filepath.Dir(target)}
 }
 
 func (n *notices) concern(event fsnotify.Event) bool {

@@ -313,6 +313,40 @@ func TestOtherFilesInTheDirectoryAreIgnored(t *testing.T) {
 	}
 }
 
+// TestNeighboursWakeNobody: what is written beside a file that is no link raises no notice, and what happens to the file does,
+// however often it is replaced.
+func TestNeighboursWakeNobody(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	overwrite(t, path, maxWait(1))
+	w := NewWatcher(Default(), WatchOptions{Path: path})
+	n := w.openNotices()
+	defer n.close()
+	for i := range 200 {
+		overwrite(t, filepath.Join(filepath.Dir(path), "noisy.log"), strings.Repeat("x", i))
+	}
+	select {
+	case event := <-n.events:
+		t.Fatalf("a neighbour raised %v, want nothing", event)
+	case <-time.After(100 * time.Millisecond):
+	}
+	for i := range 3 {
+		replace(t, path, maxWait(i+2))
+		select {
+		case event := <-n.events:
+			if !n.concern(event) {
+				t.Errorf("replacement %d: %v concerns nobody", i, event)
+			}
+		case <-time.After(patience):
+			t.Fatalf("replacement %d raised no notice", i)
+		}
+		n.follow()
+		for len(n.events) > 0 {
+			<-n.events
+		}
+	}
+}
+
 func TestChangesThatNeedARestartAreReported(t *testing.T) {
 	t.Parallel()
 	w := watch(t, writeFile(t, t.TempDir(), maxWait(1)))
