@@ -58,7 +58,7 @@ func TestClientsGetEveryAnswer(t *testing.T) {
 	}
 }
 
-var section = regexp.MustCompile(`(?m)^(listen|routeCluster|tenant|principalSources|decision|bytes|pressure|clusters|leases|principals|fanout|shutdown|log):`)
+var section = regexp.MustCompile(`(?m)^(listen|routeCluster|tenant|principalSources|decision|bytes|pressure|clusters|leases|principals|fanout|shutdown|telemetry|log):`)
 
 // TestConfigurationsLoad: every example of a configuration is one. Other YAML, of Envoy or Kubernetes, has none of the
 // configuration's sections.
@@ -118,7 +118,7 @@ func TestVariablesExist(t *testing.T) {
 	}
 }
 
-var key = regexp.MustCompile(`^(listen|routeCluster|tenant|decision|bytes|pressure|lanes|lease|leases|principals|fanout|shutdown|log)\.[\w.\[\]]+$`)
+var key = regexp.MustCompile(`^(listen|routeCluster|tenant|decision|bytes|pressure|lanes|lease|leases|principals|fanout|shutdown|telemetry|log)\.[\w.\[\]]+$`)
 
 // TestKeysExist: every key that a page names is one. Those of a route cluster are named from "lanes" on.
 func TestKeysExist(t *testing.T) {

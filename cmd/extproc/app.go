@@ -205,8 +205,9 @@ func (a *app) adminSources() admin.Sources {
 		Operate: admin.Operations{
 			Leases: a.leases, PoolOf: a.poolOf, Token: a.config.Load().Listen.AdminToken, Log: a.log,
 		}.Handler(),
-		Board: a.board,
-		Hosts: func() []string { return a.config.Load().Listen.AdminHosts },
+		Board:  a.board,
+		LaneOf: a.server.LaneOf,
+		Hosts:  func() []string { return a.config.Load().Listen.AdminHosts },
 	}
 }
 

@@ -57,6 +57,7 @@ Without a subcommand it serves.`,
 		newHealthCommand(&configPath),
 		newHashKeyCommand(),
 		newTopCommand(&configPath),
+		newLaneCommand(&configPath),
 		newLeasesCommand(&configPath),
 		newVersionCommand(),
 	)

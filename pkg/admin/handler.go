@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,7 +18,8 @@ type Sources struct {
 	Leases  http.Handler // state and history of the lease pools
 	Operate http.Handler // what operators change in them
 	Board   *Board
-	Hosts   func() []string // names under which it may be reached, besides loopback names and addresses
+	LaneOf  func(tenant string) string // the name of a tenant's lane
+	Hosts   func() []string            // names under which it may be reached, besides loopback names and addresses
 }
 
 // Handler serves the admin endpoints.
@@ -32,6 +34,7 @@ func Handler(s Sources) http.Handler {
 		text(w, http.StatusOK, "ready\n")
 	})
 	mux.HandleFunc("GET /api/monitoring/health", func(w http.ResponseWriter, _ *http.Request) { document(w, s.Health()) })
+	mux.HandleFunc("POST /api/monitoring/lane", func(w http.ResponseWriter, r *http.Request) { lane(w, r, s.LaneOf) })
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
 		yaml, err := s.Config()
 		if err != nil {
@@ -52,6 +55,19 @@ func Handler(s Sources) http.Handler {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return guard(mux, s.Hosts)
+}
+
+// maxTenant is the longest tenant whose lane is told, in bytes.
+const maxTenant = 4096
+
+// lane answers with the lane of the tenant in the request's body, which no access log has.
+func lane(w http.ResponseWriter, r *http.Request, laneOf func(string) string) {
+	tenant, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxTenant))
+	if err != nil || len(bytes.TrimSpace(tenant)) == 0 {
+		http.Error(w, fmt.Sprintf("the body must be the name of a tenant, of at most %d bytes", maxTenant), http.StatusBadRequest)
+		return
+	}
+	text(w, http.StatusOK, laneOf(string(tenant))+"\n")
 }
 
 func text(w http.ResponseWriter, status int, body string) {

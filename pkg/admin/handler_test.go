@@ -42,6 +42,7 @@ func served(t *testing.T, ready error) (*httptest.Server, *Board) {
 		Config:  func() ([]byte, error) { return []byte("listen: {}\n"), nil },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics") }),
 		Operate: http.NotFoundHandler(),
+		LaneOf:  func(tenant string) string { return "lane of " + tenant },
 		Leases:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "leases") }),
 	}))
 	t.Cleanup(func() {
@@ -239,5 +240,23 @@ func TestNewLeases(t *testing.T) {
 		`"b":{"status":"ok","breaker":"","active":0,"resting":0,"connections":2}}}`
 	if err != nil || string(encoded) != want {
 		t.Errorf("got %s, error %v\nwant %s", encoded, err, want)
+	}
+}
+
+// TestLaneOfATenant: the tenant is in the body, and has to be there.
+func TestLaneOfATenant(t *testing.T) {
+	server, _ := served(t, nil)
+	for body, want := range map[string]string{
+		"team-a": "200 lane of team-a", "": "400 the body must be", " \n": "400 the body must be", strings.Repeat("x", maxTenant+1): "400 the body must be",
+	} {
+		response, err := http.Post(server.URL+"/api/monitoring/lane", "text/plain", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		if answer := fmt.Sprintf("%d %s", response.StatusCode, got); !strings.HasPrefix(answer, want) {
+			t.Errorf("%.20q: %q, want %q", body, answer, want)
+		}
 	}
 }

@@ -25,6 +25,7 @@ type Config struct {
 	Principals       []lease.Principal       `yaml:"principals" doc:"Callers known by an API key or by the name another verified source gives."`
 	Fanout           Fanout                  `yaml:"fanout" restart:"true" doc:"Parent tokens of requests that fan out."`
 	Shutdown         Shutdown                `yaml:"shutdown" doc:"What happens between the signal and the exit."`
+	Telemetry        Telemetry               `yaml:"telemetry" doc:"What is shown of tenants."`
 	Log              Log                     `yaml:"log" restart:"true" doc:"Logging."`
 
 	// Notes are remarks of the load that are no faults, one log line each.
@@ -107,6 +108,11 @@ type Fanout struct {
 type Shutdown struct {
 	Drain time.Duration `yaml:"drain" min:"0" max:"1h" doc:"Not ready any more, but still serving, for this long."`
 	Grace time.Duration `yaml:"grace" min:"0" max:"24h" doc:"From the signal to the end of the process at most, drain included; stay under the pod's terminationGracePeriodSeconds."`
+}
+
+// Telemetry says what may be shown of tenants.
+type Telemetry struct {
+	TenantNames []string `yaml:"tenantNames" doc:"Tenants that logs, the health document, the status page and access logs may name: their lanes have their names. Those of all others are opaque. A change moves a tenant to a lane of the new name."`
 }
 
 // Log configures logging.

@@ -17,6 +17,7 @@ func (c *Config) check(r *report) {
 	c.checkSources(r)
 	c.checkAttributes(r)
 	c.checkWeights(r)
+	c.checkTenantNames(r)
 	r.addAll("bytes", c.Bytes.Validate())
 	r.addAll("pressure", c.Pressure.Validate())
 	r.addAll("leases", c.Leases.Validate())
@@ -61,6 +62,21 @@ func (c *Config) checkListen(r *report) {
 func (c *Config) checkWeights(r *report) {
 	if _, ok := c.Tenant.Weights[""]; ok {
 		r.add(join("tenant.weights", ""), "tenants have names")
+	}
+}
+
+// checkTenantNames keeps names apart from those of other lanes, and whole in a line of a log.
+func (c *Config) checkTenantNames(r *report) {
+	const longest = 128
+	for i, name := range c.Telemetry.TenantNames {
+		at := fmt.Sprintf("telemetry.tenantNames[%d]", i)
+		switch {
+		case r.touched(at):
+		case name == "" || len(name) > longest || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }):
+			r.add(at, "%q must have 1 to %d visible ASCII characters", clip(name), longest)
+		case strings.HasPrefix(name, "lane_") || strings.HasPrefix(name, "_"):
+			r.add(at, "%q begins like the names of other lanes", clip(name))
+		}
 	}
 }
 

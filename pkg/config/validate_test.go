@@ -229,3 +229,15 @@ func TestFanoutKey(t *testing.T) {
 		}
 	}
 }
+
+func TestTenantNames(t *testing.T) {
+	t.Parallel()
+	for name, valid := range map[string]bool{
+		"team-a": true, "a@example.com": true, "''": false, "lane_0123": false, "_default": false, "'two words'": false, "é": false, strings.Repeat("x", 129): false,
+	} {
+		_, err := parse("test.yaml", []byte("telemetry: {tenantNames: ["+name+"]}"), nil)
+		if (err == nil) != valid || err != nil && !strings.Contains(err.Error(), "telemetry.tenantNames[0]") {
+			t.Errorf("%s: %v, want valid %t or an error with the path", name, err, valid)
+		}
+	}
+}

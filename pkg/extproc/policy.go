@@ -19,8 +19,9 @@ type policy struct {
 	tenants    []source
 	principals []source
 	parents    *adaptive.ParentTokens
-	leases     *lease.Service // knows the principals
-	laneKey    []byte         // of the lane names
+	leases     *lease.Service  // knows the principals
+	laneKey    []byte          // of the lane names
+	named      map[string]bool // tenants whose lanes have their names
 }
 
 // source is a compiled config.Source.
@@ -36,7 +37,12 @@ type tenant struct {
 }
 
 func newPolicy(c *config.Config, s *Server) *policy {
+	named := make(map[string]bool, len(c.Telemetry.TenantNames))
+	for _, name := range c.Telemetry.TenantNames {
+		named[name] = true
+	}
 	return &policy{
+		named:  named,
 		config: c, tenants: compile(c.Tenant.Sources), principals: compile(c.PrincipalSources),
 		parents: s.parents, leases: s.leases, laneKey: s.laneKey,
 	}
@@ -117,8 +123,11 @@ func (p *policy) identify(m *wire.Message, sources []source) (_ lease.Identity, 
 }
 
 // laneName is the only form of a tenant that leaves the process: it cannot be turned back and means nothing after a
-// restart.
+// restart, but for the tenants that the configuration lets be named.
 func (p *policy) laneName(raw string) string {
+	if p.named[raw] {
+		return raw
+	}
 	mac := hmac.New(sha256.New, p.laneKey)
 	mac.Write([]byte(raw))
 	return "lane_" + hex.EncodeToString(mac.Sum(nil)[:8])

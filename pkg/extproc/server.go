@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,6 +89,11 @@ func orRandom(key []byte) []byte {
 	key = make([]byte, 32)
 	_, _ = rand.Read(key)
 	return key
+}
+
+// LaneOf returns the name of a tenant's lane under the configuration in force.
+func (s *Server) LaneOf(tenant string) string {
+	return s.policy.Load().laneName(strings.TrimSpace(tenant))
 }
 
 // Configure puts a validated configuration into force for the exchanges that begin from now on.
