@@ -2,6 +2,8 @@ package lease
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -142,4 +144,16 @@ func (s *Service) End(ctx context.Context, pool, connection string, generation i
 	v := s.view()
 	_, refusal := s.end(ctx, v, v.pools[pool], connection, strconv.FormatInt(generation, 10), why)
 	return refusal
+}
+
+// Healthy is nil when every pool's store answers, and has for a while. It does not ask the store.
+func (s *Service) Healthy(context.Context) error {
+	v := s.view()
+	var errs []error
+	for _, name := range v.poolNames {
+		if err := v.store.shard(v.pools[name]).breaker.healthy(); err != nil {
+			errs = append(errs, fmt.Errorf("lease store of pool %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
 }

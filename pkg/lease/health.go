@@ -2,8 +2,6 @@ package lease
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 )
@@ -42,18 +40,6 @@ func (s *Service) State() State {
 		st.Pools[name] = p
 	}
 	return st
-}
-
-// Healthy is nil when every pool's store answers, and has for a while. It does not ask the store.
-func (s *Service) Healthy(context.Context) error {
-	v := s.view()
-	var errs []error
-	for _, name := range v.poolNames {
-		if err := v.store.shard(v.pools[name]).breaker.healthy(); err != nil {
-			errs = append(errs, fmt.Errorf("lease store of pool %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // checkEviction warns when the server may evict keys: leases would be lost before they expire. It says whether it could

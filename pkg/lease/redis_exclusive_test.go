@@ -57,21 +57,80 @@ func TestFiftyOwnersOneConnection(t *testing.T) {
 
 // rivals are owners on two sidecars that fight for two connections while the store is disturbed, and the referee.
 //
-// The referee holds them to what a fencing token promises. Once a generation was seen to be valid for a connection, no
-// smaller one is valid for it in a check that begins later; and every new generation is larger than all that were handed
-// out before its acquire began. Two live owners of one connection would break the first.
+// The referee holds them to what is promised for each connection. Once a fencing token was seen to be valid for a connection,
+// no smaller one is valid for it in a check that begins later. Every new generation is larger than all that were handed out
+// before its acquire began. And of two exchanges of different owners on a connection one is told that its lease is lost.
 type rivals struct {
 	t        *testing.T
 	sidecars []*lease.Service
-	top      map[string]*atomic.Int64 // highest generation seen valid, by connection
-	highest  atomic.Int64             // highest handed out
+	top      map[string]*atomic.Int64 // highest token seen valid, by connection
+	highest  atomic.Int64             // highest generation handed out
 	acquired atomic.Int64
 	checked  atomic.Int64
 	refused  atomic.Int64
+	moved    atomic.Int64
+	met      atomic.Int64 // exchanges that met another owner's
+
+	flying  sync.WaitGroup
+	mu      sync.Mutex
+	flights map[*exchange]struct{}
+}
+
+// exchange is in flight on a connection.
+type exchange struct {
+	owner        int
+	connection   string
+	token        int64
+	told, landed chan struct{}
 }
 
 func newRivals(t *testing.T, sidecars ...*lease.Service) *rivals {
-	return &rivals{t: t, sidecars: sidecars, top: map[string]*atomic.Int64{"acct-1": {}, "acct-2": {}}}
+	return &rivals{t: t, sidecars: sidecars, top: map[string]*atomic.Int64{"acct-1": {}, "acct-2": {}}, flights: map[*exchange]struct{}{}}
+}
+
+// longFlight is longer than anybody may stay untold, by far.
+const longFlight = 15 * time.Second
+
+// fly keeps an exchange in flight for a while, now and then for very long, and sees that of it and those of other owners on
+// its connection one is told.
+func (r *rivals) fly(ctx context.Context, svc *lease.Service, n int, f lease.Fence, lasts time.Duration) {
+	x := &exchange{owner: n, connection: f.Connection, token: f.Token, told: make(chan struct{}), landed: make(chan struct{})}
+	hold := svc.Keep(f, func(lease.EndReason) { close(x.told) })
+	r.mu.Lock()
+	var others []*exchange
+	for y := range r.flights {
+		if y.connection == x.connection && y.owner != n {
+			others = append(others, y)
+		}
+	}
+	r.flights[x] = struct{}{}
+	r.mu.Unlock()
+	var meetings sync.WaitGroup
+	for _, y := range others {
+		r.met.Add(1)
+		meetings.Go(func() {
+			select {
+			case <-x.told:
+			case <-y.told:
+			case <-x.landed:
+			case <-y.landed:
+			case <-ctx.Done():
+			case <-time.After(longFlight * 2 / 3):
+				r.t.Errorf("owners %d (token %d) and %d (token %d) are in flight on %s, and nobody was told", n, x.token, y.owner, y.token, x.connection)
+			}
+		})
+	}
+	select {
+	case <-x.told:
+	case <-ctx.Done():
+	case <-time.After(lasts):
+	}
+	r.mu.Lock()
+	delete(r.flights, x)
+	r.mu.Unlock()
+	close(x.landed)
+	hold.Stop()
+	meetings.Wait()
 }
 
 func raise(to *atomic.Int64, n int64) {
@@ -90,15 +149,16 @@ func (r *rivals) fight(ctx context.Context, n int) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(i), 1))
 			for ctx.Err() == nil {
-				r.once(i, random)
+				r.once(ctx, i, random)
 				time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
 			}
 		})
 	}
 	wg.Wait()
+	r.flying.Wait()
 }
 
-func (r *rivals) once(n int, random *rand.Rand) {
+func (r *rivals) once(fight context.Context, n int, random *rand.Rand) {
 	ctx := context.Background()
 	svc := r.sidecars[random.IntN(len(r.sidecars))]
 	before := r.highest.Load()
@@ -123,10 +183,23 @@ func (r *rivals) once(n int, random *rand.Rand) {
 			continue
 		}
 		r.checked.Add(1)
-		if f.Generation < top[f.Connection] {
-			r.t.Errorf("owner %d: generation %d is valid for %s after %d was: two live owners", n, f.Generation, f.Connection, top[f.Connection])
+		if f.Token < top[f.Connection] {
+			r.t.Errorf("owner %d: token %d is valid for %s after %d was: two live owners", n, f.Token, f.Connection, top[f.Connection])
 		}
-		raise(r.top[f.Connection], f.Generation)
+		raise(r.top[f.Connection], f.Token)
+		if f.Moved {
+			r.moved.Add(1)
+		}
+		switch random.IntN(8) {
+		case 0:
+			_ = svc.SetCooldown(ctx, pool, f.Connection, 30*time.Millisecond)
+		case 1, 2:
+			lasts := time.Duration(random.IntN(40)) * time.Millisecond
+			if random.IntN(20) == 0 {
+				lasts = longFlight
+			}
+			r.flying.Go(func() { r.fly(fight, svc, n, f, lasts) })
+		}
 	}
 	if random.IntN(10) > 0 { // some leave their lease to expire
 		_, _ = svc.Release(ctx, ask(r.t, svc, n, teamA, l.Generation), lease.OwnerExit) // may be lost, then it expires
@@ -135,7 +208,8 @@ func (r *rivals) once(n int, random *rand.Rand) {
 
 // report fails when too little happened for the test to mean anything.
 func (r *rivals) report(minimum int64) {
-	r.t.Logf("%d acquired, %d checks valid, %d refused", r.acquired.Load(), r.checked.Load(), r.refused.Load())
+	r.t.Logf("%d acquired, %d checks valid, %d moves, %d refused, %d exchanges met another owner's",
+		r.acquired.Load(), r.checked.Load(), r.moved.Load(), r.refused.Load(), r.met.Load())
 	if r.acquired.Load() < minimum || r.checked.Load() < minimum {
 		r.t.Errorf("%d leases and %d valid checks, want at least %d", r.acquired.Load(), r.checked.Load(), minimum)
 	}
@@ -199,29 +273,32 @@ func TestNeverTwoOwnersWhateverHappensToTheStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := startRedis(t)
-			sidecars, relays := disturbed(t, server.Addr)
-			r := newRivals(t, sidecars...)
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			var fighting sync.WaitGroup
-			fighting.Go(func() { r.fight(ctx, 8) })
-			for range 6 {
-				acquired, checked := r.acquired.Load(), r.checked.Load()
-				if err := disturb(ctx, server, relays); err != nil {
-					t.Errorf("disturb: %v", err)
-				}
-				eventually(t, patience, "leases after the disturbance", func() bool {
-					return r.acquired.Load() >= acquired+30 && r.checked.Load() >= checked+30
-				})
-				time.Sleep(300 * time.Millisecond) // and some of peace
-			}
-			cancel()
-			fighting.Wait()
-			r.report(180)
-			noImmortals(t, server)
+			onServers(t, func(t *testing.T, server *stack.Redis) { disturbedFight(t, server, disturb) })
 		})
 	}
+}
+
+func disturbedFight(t *testing.T, server *stack.Redis, disturb func(context.Context, *stack.Redis, []*stack.Relay) error) {
+	sidecars, relays := disturbed(t, server.Addr)
+	r := newRivals(t, sidecars...)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var fighting sync.WaitGroup
+	fighting.Go(func() { r.fight(ctx, 8) })
+	for range 6 {
+		acquired, checked := r.acquired.Load(), r.checked.Load()
+		if err := disturb(ctx, server, relays); err != nil {
+			t.Errorf("disturb: %v", err)
+		}
+		eventually(t, patience, "leases after the disturbance", func() bool {
+			return r.acquired.Load() >= acquired+30 && r.checked.Load() >= checked+30
+		})
+		time.Sleep(300 * time.Millisecond) // and some of peace
+	}
+	cancel()
+	fighting.Wait()
+	r.report(180)
+	noImmortals(t, server)
 }
 
 // noImmortals fails when a key has no time to live.

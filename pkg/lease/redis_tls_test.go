@@ -156,8 +156,8 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	}
 	t.Cleanup(server.Stop)
 	ctx := within(t, 2*patience)
-	s := onRedis(settings("acct-1", "acct-2"), server.Addr)
-	s.Store.Redis.Username = "leases"
+	s := onRedis(settings("acct-1", "acct-2", "acct-3"), server.Addr)
+	s.Store.Redis.Username, s.Store.Redis.DB = "leases", 1
 	s.Store.Redis.PasswordFile = file(t, "password", "first-password\n")
 	var log syncBuffer
 	svc := newLoggedService(t, s, &log, lease.Observer{})
