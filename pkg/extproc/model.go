@@ -3,7 +3,6 @@ package extproc
 import (
 	"bytes"
 	"net/url"
-	"strings"
 
 	"github.com/headgate/headgate/pkg/lease"
 )
@@ -54,36 +53,58 @@ var bedrockOperations = map[string]bool{
 //	/openai/deployments/NAME/chat/completions         Azure OpenAI
 func modelOfPath(path []byte) string {
 	path, _, _ = bytes.Cut(path, []byte("?"))
-	segments := strings.Split(strings.Trim(string(path), "/"), "/")
-	last := len(segments) - 1
-	name, method, found := lastCut(segments[last], ":")
-	switch {
-	case found && googleMethods[method]:
+	path = bytes.TrimRight(path, "/")
+	before, last := cutLast(path, "/")
+	if name, method := cutMethod(last); googleMethods[string(method)] {
 		return unescaped(name)
-	case last >= 2 && strings.EqualFold(segments[last-2], "model") && bedrockOperations[strings.ToLower(segments[last])]:
-		return unescaped(segments[last-1])
 	}
-	for i, segment := range segments[:last] {
-		if i > 0 && strings.EqualFold(segments[i-1], "openai") && strings.EqualFold(segment, "deployments") {
-			return unescaped(segments[i+1])
+	above, name := cutLast(before, "/")
+	if bedrockOperations[string(last)] && endsWithFold(above, "/model") {
+		return unescaped(name)
+	}
+	for rest := path; ; {
+		i := bytes.IndexByte(rest, '/')
+		if i < 0 {
+			return ""
 		}
+		rest = rest[i:]
+		if len(rest) > len(azureDeployments) && bytes.EqualFold(rest[:len(azureDeployments)], []byte(azureDeployments)) {
+			name, _, _ := bytes.Cut(rest[len(azureDeployments):], []byte("/"))
+			return unescaped(name)
+		}
+		rest = rest[1:]
 	}
-	return ""
 }
 
-// lastCut is strings.Cut at the last separator, which may be written as an escape.
-func lastCut(s, separator string) (before, after string, found bool) {
-	s = strings.NewReplacer("%3A", separator, "%3a", separator).Replace(s)
-	i := strings.LastIndex(s, separator)
+// azureDeployments is what stands before a model's name in Azure OpenAI's paths.
+const azureDeployments = "/openai/deployments/"
+
+// cutLast is bytes.Cut at the last separator; what comes after is all where there is none.
+func cutLast(s []byte, separator string) (before, after []byte) {
+	i := bytes.LastIndex(s, []byte(separator))
 	if i < 0 {
-		return s, "", false
+		return nil, s
 	}
-	return s[:i], s[i+len(separator):], true
+	return s[:i], s[i+len(separator):]
+}
+
+// cutMethod splits NAME:method. The colon may be written as an escape.
+func cutMethod(segment []byte) (name, method []byte) {
+	for _, colon := range []string{":", "%3A", "%3a"} {
+		if name, method = cutLast(segment, colon); name != nil && googleMethods[string(method)] {
+			return name, method
+		}
+	}
+	return nil, nil
+}
+
+func endsWithFold(s []byte, end string) bool {
+	return len(s) >= len(end) && bytes.EqualFold(s[len(s)-len(end):], []byte(end))
 }
 
 // unescaped undoes percent-encoding. A name that is not encoded well is unreadable.
-func unescaped(name string) string {
-	plain, err := url.PathUnescape(name)
+func unescaped(name []byte) string {
+	plain, err := url.PathUnescape(string(name))
 	if err != nil || plain == "" {
 		return unreadableModel
 	}

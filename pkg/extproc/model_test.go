@@ -28,6 +28,7 @@ func TestModelOfPath(t *testing.T) {
 		"/openai/deployments/%zz/chat/completions":                                                       unreadableModel,
 		"/v1beta/models/:generateContent":                                                                unreadableModel,
 		"/v1/chat/completions":                                                                           "",
+		"/v1/generateContent":                                                                            "",
 		"/v1/models/gpt-4o":                                                                              "",
 		"/model/x":                                                                                       "",
 		"/openai/deployments":                                                                            "",
@@ -40,6 +41,13 @@ func TestModelOfPath(t *testing.T) {
 		if got := modelOfPath([]byte(path)); got != want {
 			t.Errorf("%s names %q, want %q", path, got, want)
 		}
+	}
+}
+
+func TestPathsWithoutAModelCostNothing(t *testing.T) {
+	path := []byte("/api/v1/chat/completions?stream=true")
+	if n := testing.AllocsPerRun(100, func() { modelOfPath(path) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
 	}
 }
 

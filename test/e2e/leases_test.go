@@ -425,3 +425,27 @@ func TestReadinessDoesNotFollowTheStore(t *testing.T) {
 		})
 	}
 }
+
+// TestPinsTellNobodyWhoLeasesWhat: a connection that a request without a lease may not have gives the same answer whether it is
+// leased, in cooldown or unknown.
+func TestPinsTellNobodyWhoLeasesWhat(t *testing.T) {
+	t.Parallel()
+	token := tokenFile(t, strings.Repeat("operator", 4))
+	s := start(t, stack.Options{Overlay: "clusters: {leased: {lease: {mode: managed}}}", Environ: []string{"HEADGATE_LISTEN_ADMIN_TOKEN_FILE=" + token}})
+	c := client(t, false)
+	pinned := func(connection string) response {
+		return must(t, s, c, request{path: "/leased/echo", headers: map[string]string{"x-omniroute-connection": connection}})
+	}
+	if got := pinned("acct-1"); got.status != 200 {
+		t.Errorf("a free connection: %d %s, want 200", got.status, got.reason())
+	}
+	session{s, c, "demo-key-a", "vlo_" + strings.Repeat("t", 43)}.acquire(t)
+	operator{s, token}.says(t, "is in cooldown", "cooldown", "acct-2")
+	answers := map[string]response{"leased": pinned("acct-1"), "in cooldown": pinned("acct-2"), "unknown": pinned("acct-9")}
+	for what, got := range answers {
+		if got.status != 409 || got.reason() != "LEASE_CONNECTION_MISMATCH" || got.body != answers["unknown"].body || got.header.Get("Retry-After") != "" {
+			t.Errorf("%s: %d %s %q, Retry-After %q; want 409 LEASE_CONNECTION_MISMATCH as for an unknown one, and no Retry-After",
+				what, got.status, got.reason(), got.body, got.header.Get("Retry-After"))
+		}
+	}
+}
