@@ -65,6 +65,9 @@ the whole bootstrap, or one part of it to paste into another.`,
   extproc envoy --part filter`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if o.StreamIdle < time.Second { // Envoy's 0 is for ever
+				return fmt.Errorf("--stream-idle-timeout is %v, want at least 1s", o.StreamIdle)
+			}
 			cfg, err := config.Load(*configPath, os.Environ())
 			if err != nil {
 				return err
@@ -76,6 +79,8 @@ the whole bootstrap, or one part of it to paste into another.`,
 	parts := []string{string(envoyconf.All), string(envoyconf.Filter), string(envoyconf.Cluster), string(envoyconf.Routes)}
 	_ = command.RegisterFlagCompletionFunc("part", cobra.FixedCompletions(parts, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	command.Flags().BoolVar(&o.FailOpen, "fail-open", false, "let requests pass unchecked while the sidecar is away")
+	command.Flags().DurationVar(&o.StreamIdle, "stream-idle-timeout", envoyconf.DefaultStreamIdle,
+		"how long an exchange may be silent in both directions, at least 1s")
 	command.Flags().StringVar(&o.Listen, "listen", "", "Envoy's listener, host:port (default 127.0.0.1:10000)")
 	command.Flags().StringVar(&o.Admin, "envoy-admin", "", "Envoy's admin address, host:port (default 127.0.0.1:9901)")
 	command.Flags().StringVar(&o.Upstream, "upstream", "", "address of the upstream clusters, host:port (default 127.0.0.1:9001)")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"text/template"
+	"time"
 
 	"github.com/headgate/headgate/pkg/config"
 )
@@ -30,7 +31,12 @@ type Options struct {
 	Listen   string // Envoy's listener, host:port; empty is 127.0.0.1:10000
 	Admin    string // Envoy's admin address, host:port; empty is 127.0.0.1:9901
 	Upstream string // address of every upstream cluster, host:port; empty is 127.0.0.1:9001
+
+	StreamIdle time.Duration // how long an exchange may be silent in both directions; 0 is DefaultStreamIdle
 }
+
+// DefaultStreamIdle is long: a model may think for minutes before its next byte.
+const DefaultStreamIdle = 30 * time.Minute
 
 //go:embed templates/*.tmpl
 var templates embed.FS

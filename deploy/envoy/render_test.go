@@ -157,6 +157,10 @@ func TestRenderFollowsTheSettings(t *testing.T) {
 			not:    []string{"ext_proc.witness"},
 		},
 		"failing open": {options: envoyconf.Options{FailOpen: true}, want: []string{"failure_mode_allow: true"}},
+		"readers that may be slow": {
+			options: envoyconf.Options{StreamIdle: 90 * time.Second},
+			want:    []string{"stream_idle_timeout: 90s"}, not: []string{"stream_idle_timeout: 1800s"},
+		},
 		"a socket and a path": {
 			change: func(c *config.Config) { c.Listen.GRPC = "unix:///run/x y/s.sock" },
 			want:   []string{`{pipe: {path: "/run/x y/s.sock"}}`},

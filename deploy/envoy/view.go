@@ -1,6 +1,7 @@
 package envoyconf
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -35,7 +36,7 @@ type view struct {
 	Processor, Listen, Admin     endpoint
 	API                          *endpoint
 	FailOpen                     bool
-	MessageTimeout               string
+	MessageTimeout, StreamIdle   string
 	BufferLimit                  int64
 	ConnectionWindow             int64
 	Attributes                   []string
@@ -89,6 +90,7 @@ func newView(c *config.Config, o Options) (*view, error) {
 		ProcessorCluster: "headgate", APICluster: "headgate-api",
 		WitnessFilter: "envoy.filters.http.ext_proc.witness", ResponseBody: "NONE",
 		FailOpen:       o.FailOpen,
+		StreamIdle:     strconv.FormatFloat(cmp.Or(o.StreamIdle, DefaultStreamIdle).Seconds(), 'f', -1, 64) + "s",
 		MessageTimeout: messageTimeout(c),
 		BufferLimit:    max(leastBuffer, 2*int64(c.Decision.Window)),
 		MutableHeaders: mutableHeaders,

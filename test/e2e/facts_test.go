@@ -295,3 +295,23 @@ func TestFactDisabledPerRoute(t *testing.T) {
 		t.Errorf("%d exchanges began (%v), want 0 for a route without processing", n, err)
 	}
 }
+
+// TestFactImmediateResponseDisabled: with disable_immediate_response a refusal is a fault of the processor's to Envoy. Whether
+// it refuses then or lets pass is up to failure_mode_allow.
+func TestFactImmediateResponseDisabled(t *testing.T) {
+	t.Parallel()
+	for open, status := range map[bool]int{false: 503, true: 200} {
+		s := start(t, stack.Options{Overlay: "bytes: {hardMaxBody: 1MiB}", Envoy: []func(*stack.Bootstrap) error{func(b *stack.Bootstrap) error {
+			if open {
+				if err := b.FailOpen(); err != nil {
+					return err
+				}
+			}
+			return b.Processor(func(p *filterv3.ExternalProcessor) { p.DisableImmediateResponse = true })
+		}}}, expectation{faults: []string{"streams_failed", "failure_mode_allowed", "spurious_msgs_received"}})
+		got := must(t, s, client(t, true), request{method: "POST", path: "/x", body: zeros(2 * mebibyte), length: 2 * mebibyte})
+		if got.status != status || got.reason() != "" {
+			t.Errorf("fail open %t: 2 MiB = %d %q, want Envoy's own %d", open, got.status, got.reason(), status)
+		}
+	}
+}

@@ -4,10 +4,15 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headgate/headgate/internal/stack"
 )
@@ -133,4 +138,30 @@ func drips(ctx context.Context, s *stack.Stack, c *http.Client, method string, n
 		err = fmt.Errorf("status %d %s", got.status, got.body)
 	}
 	return strings.Count(got.body, "data: "), err
+}
+
+// TestUnreadResponsesEnd: a client that does not read its response holds its place in the lane until Envoy's stream idle timeout
+// ends the exchange, and no longer.
+func TestUnreadResponsesEnd(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, zeros(1<<40)) // ends with the connection
+	}))
+	t.Cleanup(upstream.Close)
+	s := start(t, stack.Options{Overlay: oneAtATime("default", "100ms"), Envoy: []func(*stack.Bootstrap) error{
+		sendsTo(upstream.Listener.Addr().String()),
+		func(b *stack.Bootstrap) error {
+			return b.Connections(func(m *hcmv3.HttpConnectionManager) error {
+				m.StreamIdleTimeout = durationpb.New(3 * time.Second)
+				return nil
+			})
+		},
+	}})
+	raw := dialRaw(t, s)
+	raw.say(t, "GET /endless HTTP/1.1\nHost: t\n\n")
+	eventually(t, "the response to begin", func() bool { return decisions(t, s)["admitted"] == 1 })
+	if got := must(t, s, client(t, false), request{path: "/next"}); got.status != 503 || got.reason() != "admission_deadline" {
+		t.Errorf("beside a response that nobody reads = %d %q, want 503 admission_deadline", got.status, got.reason())
+	}
+	eventually(t, "the unread response to end", func() bool { return health(t, s).Exchanges.InFlight == 0 })
 }
