@@ -117,3 +117,48 @@ func FuzzParseStatistics(f *testing.F) {
 		})
 	})
 }
+
+// FuzzReadCeiling reads whole machines of which every file says anything.
+func FuzzReadCeiling(f *testing.F) {
+	f.Add("0::/x\n", v2Mount, "536870912\n", "max\n", "268435456\n", noCache, "low 0\noom_kill 1\n")
+	f.Add("4:memory:/x\n0::/y\n", v1Mount+v2Mount, "9223372036854771712", "", "1", "hierarchical_memory_limit 1000\n"+noCache, "oom_kill 7\n")
+	f.Add("0::/../../x\n", "30 24 0:24 /../x /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "-1", "garbage", "-5", "inactive_file -1\n", "")
+	f.Add("0::/x (deleted)\n", "30 24 0:24 / /sys/fs\\040cgroup rw a:1 - cgroup2 x rw\n", "1", "0", "99999999999999999999", "active_file 5\ninactive_file 6\n", "oom 9\n")
+	root := f.TempDir() // one for all, since making and removing trees takes most of the time
+	f.Fuzz(func(t *testing.T, membership, mounts, limit, high, current, stat, events string) {
+		files := map[string]string{
+			"proc/meminfo": "MemTotal: 8388608 kB\n", "proc/self/cgroup": membership, "proc/self/mountinfo": mounts,
+		}
+		for _, dir := range []string{"sys/fs/cgroup/x/", "sys/fs/cgroup/memory/x/"} {
+			for name, text := range map[string]string{
+				"memory.max": limit, "memory.high": high, "memory.limit_in_bytes": limit, "memory.current": current,
+				"memory.usage_in_bytes": current, "memory.stat": stat, "memory.events": events, "memory.oom_control": events,
+			} {
+				files[dir+name] = text
+			}
+		}
+		for name, text := range files {
+			write(t, root, name, text)
+		}
+		s := DefaultSettings().Budget
+		s.CgroupRoot = root
+		for c, i := ReadCeiling(s, noEnv), 0; i < 2; c, i = c.Again(s, noEnv), i+1 {
+			for _, l := range c.Limits {
+				if l.Bytes <= 0 || l.Bytes >= c.Physical {
+					t.Errorf("limit %+v of a machine of %d bytes", l, c.Physical)
+				}
+			}
+			b := c.Budget(s)
+			if b.Bytes < int64(s.Floor) || b.Bytes > int64(s.Cap) || b.Source == SourceHost && c.Err() != nil && b.Bytes != int64(s.Floor) {
+				t.Errorf("budget %+v, error %v", b, c.Err())
+			}
+			got := c.sample(PSISettings{})
+			if got.memory < 0 || got.high < 0 || math.IsInf(got.memory, 0) || got.oom < -1 || got.oomKills < -1 {
+				t.Errorf("sample %+v", got)
+			}
+			if got.unread != nil && !(math.IsNaN(got.memory) && math.IsNaN(got.high)) {
+				t.Errorf("sample %+v although the use cannot be read: %v", got, got.unread)
+			}
+		}
+	})
+}
