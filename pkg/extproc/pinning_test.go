@@ -32,6 +32,7 @@ type virtual struct {
 	server *Server
 	bytes  *budget.Controller
 	lanes  *adaptive.Registry
+	severe budget.Severity // of the pressure
 	seen   *ledger
 	all    sync.WaitGroup // exchanges
 }
@@ -43,7 +44,7 @@ func newVirtual(t *testing.T, bytes int64, edit func(*config.Config)) *virtual {
 	c.Tenant.Sources = []config.Source{{Header: "x-tenant-id"}}
 	edit(c)
 	v := &virtual{t: t, config: c, seen: &ledger{traces: map[string]trace.TraceID{}, decisions: map[string]int{}, wouldReject: map[string]int{}}}
-	pressure := func() budget.Pressure { return budget.Pressure{Healthy: true} }
+	pressure := func() budget.Pressure { return budget.Pressure{Severity: v.severe, Healthy: true} }
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	leases, err := lease.New(c.Leases, c.Principals, lease.Options{Log: log})
 	if err != nil {
@@ -244,6 +245,7 @@ func TestOneClientCannotPinTheBudget(t *testing.T) {
 					c.Bytes.UploadTimeout, c.Bytes.UploadMaxTime = timeout, maxTime
 					c.Bytes.HardMaxBody = 8 * mib
 				})
+				v.severe = budget.Severity(seed % 2) // normal or high, which lets bodies wait for longer
 				ctx, cancel := context.WithCancel(context.Background())
 				var attacker sync.WaitGroup
 				attacker.Go(func() { a.run(ctx, v) })
