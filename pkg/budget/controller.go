@@ -93,8 +93,8 @@ func (c *Controller) Acquire(a Ask) (*Hold, *Waiter, *Refusal) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := c.accounts.join(a.Key)
-	defer c.accounts.leave(key)
+	account := c.accounts.join(a.Key)
+	defer c.accounts.leave(account)
 	p := c.pressure()
 	slot := c.slotLocked(p)
 	c.makeRoomLocked(a.Bytes)
@@ -103,13 +103,13 @@ func (c *Controller) Acquire(a Ask) (*Hold, *Waiter, *Refusal) {
 		return nil, nil, c.refuseLocked(ResourcePressure, a.Structure, 0)
 	case a.Bytes > c.budget.Bytes:
 		return nil, nil, c.refuseLocked(BodyExceedsBudget, a.Structure, 0)
-	case slot && (c.queue.empty() && c.roomLocked(a.Bytes) && !c.barredLocked(key, a.Bytes) || c.isKeptLocked(key, a.Bytes)):
-		h := c.admitLocked(a.Key, a.Bytes)
+	case slot && (c.queue.empty() && c.roomLocked(a.Bytes) && !c.barredLocked(account, a.Bytes) || c.isKeptLocked(account, a.Bytes)):
+		h := c.admitLocked(account, a.Bytes)
 		h.trickle = a.Trickle
 		return h, nil, nil
 	}
 	w, refusal := c.waitLocked(&Waiter{
-		c: c, key: a.Key, bytes: a.Bytes, structure: a.Structure, bound: c.boundLocked(p, slot, a.MaxWait),
+		c: c, key: a.Key, account: account, bytes: a.Bytes, structure: a.Structure, bound: c.boundLocked(p, slot, a.MaxWait),
 	})
 	return nil, w, refusal
 }
@@ -219,8 +219,9 @@ func (c *Controller) dispatchLocked() {
 }
 
 // admitLocked makes a hold of bytes, which must fit, in the slot that must be free.
-func (c *Controller) admitLocked(key string, bytes int64) *Hold {
-	h := &Hold{c: c, key: key, account: c.accounts.join(key), since: time.Now(), headroom: !c.ordinarySlotLocked()}
+func (c *Controller) admitLocked(account *account, bytes int64) *Hold {
+	account.live++
+	h := &Hold{c: c, account: account, since: time.Now(), headroom: !c.ordinarySlotLocked()}
 	h.place.of = h
 	c.live.pushBack(&h.place)
 	*c.slotsLocked(h)++

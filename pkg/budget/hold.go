@@ -65,7 +65,7 @@ func (h *Hold) Grow(total int64, maxWait time.Duration) (*Waiter, *Refusal) {
 		return nil, c.refuseLocked(BodyExceedsBudget, false, 0)
 	}
 	return c.waitLocked(&Waiter{
-		c: c, key: h.key, bytes: total - h.bytes, grows: h, bound: c.boundLocked(p, true, maxWait),
+		c: c, key: h.account.key, account: h.account, bytes: total - h.bytes, grows: h, bound: c.boundLocked(p, true, maxWait),
 	})
 }
 

@@ -194,8 +194,8 @@ func (w *world) checkAccountsLocked(t *rapid.T) {
 	all := &w.c.accounts
 	live, bytes, waiting := map[string]int{}, map[string]int64{}, map[string]int64{}
 	for h := range w.c.live.all() {
-		live[h.key]++
-		bytes[h.key] += h.bytes
+		live[h.account.key]++
+		bytes[h.account.key] += h.bytes
 	}
 	for _, waiter := range w.c.queue.all() {
 		live[waiter.key]++

@@ -81,7 +81,7 @@ func (w *Waiter) grantLocked() {
 		h.resizeLocked(h.bytes + w.bytes)
 		w.hold = h
 	} else {
-		w.hold = w.c.admitLocked(w.key, w.bytes)
+		w.hold = w.c.admitLocked(w.account, w.bytes)
 	}
 	w.settleLocked()
 }
@@ -99,7 +99,7 @@ func (w *Waiter) refuseLocked(r Reason) {
 
 // joinLocked counts w as waiting.
 func (w *Waiter) joinLocked() {
-	w.account = w.c.accounts.join(w.key)
+	w.account.live++
 	if w.grows == nil {
 		w.account.waiting += w.bytes
 	}
