@@ -8,14 +8,21 @@ import (
 
 // Shape is a kind of request.
 type Shape struct {
-	Name  string
-	Bytes int // of the body; 0 is a GET
+	Name   string
+	Bytes  int // of the body; 0 is a GET
+	Events int // that the answer is a stream of; 0 is an answer in one piece
 }
 
 // Shapes are those every benchmark measures.
 func Shapes() []Shape {
-	return []Shape{{"GET", 0}, {"POST 1 KiB", 1 << 10}, {"POST 4 KiB", 4 << 10}, {"POST 64 KiB", 64 << 10}, {"POST 1 MiB", 1 << 20}}
+	return []Shape{{"GET", 0, 0}, {"POST 1 KiB", 1 << 10, 0}, {"POST 4 KiB", 4 << 10, 0}, {"POST 64 KiB", 64 << 10, 0}, {"POST 1 MiB", 1 << 20, 0}}
 }
+
+// Streamed are those whose answers are streams, which only a run through Envoy has.
+func Streamed() []Shape { return []Shape{{"50 events", 4 << 10, 50}} }
+
+// eventsHeader asks the upstream for a stream.
+const eventsHeader = "x-bench-events"
 
 // Path is what requests ask for: a route to a language model.
 const Path = "/v1/chat/completions"
@@ -28,6 +35,9 @@ func (s Shape) Request() []byte {
 		method = "GET"
 	}
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nhost: bench.example\r\nuser-agent: headgate-bench\r\nx-tenant-id: team-a\r\n", method, Path)
+	if s.Events > 0 {
+		fmt.Fprintf(&b, "%s: %d\r\n", eventsHeader, s.Events)
+	}
 	if s.Bytes > 0 {
 		fmt.Fprintf(&b, "content-type: application/json\r\ncontent-length: %d\r\n", s.Bytes)
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -35,6 +36,24 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return // Envoy has reset the request
 	}
+	if n, err := strconv.Atoi(r.Header.Get(eventsHeader)); err == nil {
+		stream(w, n)
+		return
+	}
 	w.Header().Set("content-type", "application/json")
 	_, _ = w.Write([]byte(`{"choices":[]}`)) // fails when Envoy has reset the request
+}
+
+// stream answers the headers at once and then n events, each in a write of its own.
+func stream(w http.ResponseWriter, n int) {
+	w.Header().Set("content-type", "text/event-stream")
+	control := http.NewResponseController(w)
+	for range n {
+		if err := control.Flush(); err != nil { // at first the headers alone
+			return
+		}
+		if _, err := w.Write([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"token\"}}]}\n\n")); err != nil {
+			return
+		}
+	}
 }

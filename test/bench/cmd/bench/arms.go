@@ -24,10 +24,16 @@ import (
 //go:embed headgate.yaml
 var settings string
 
-// enforcing is what the second Headgate has on top: an enforced limit, far away, and a lane per tenant.
-const enforcing = `
-  chat: {lanes: {mode: enforce, virtualLanes: true, minLimit: 1000000, initialLimit: 1000000, maxLimit: 1000000}}
+// enforcing is what the second Headgate has on top: an enforced limit, far away, and a lane per tenant. The third, witnessing,
+// is called by the witness filter besides, for every response.
+const (
+	enforcing = `
+  chat: {lanes: {mode: enforce, virtualLanes: true, minLimit: 1000000, initialLimit: 1000000, maxLimit: 1000000, firstToken: headers}}
 `
+	witnessing = `
+  chat: {lanes: {mode: enforce, virtualLanes: true, minLimit: 1000000, initialLimit: 1000000, maxLimit: 1000000, firstToken: witness}}
+`
+)
 
 // readyWithin is how long a server or Envoy may take to start.
 const readyWithin = 60 * time.Second
@@ -85,7 +91,13 @@ func (b *bench) start(ctx context.Context) error {
 	if err := b.startArm(ctx, server{name: "headgate", command: headgate}); err != nil {
 		return err
 	}
-	return b.startArm(ctx, server{name: "headgate+lanes", clusters: enforcing, command: headgate})
+	if err := b.startArm(ctx, server{name: withoutWitness, clusters: enforcing, command: headgate}); err != nil {
+		return err
+	}
+	if !strings.Contains(b.modes, "envoy") {
+		return nil // the witness is a filter of Envoy's
+	}
+	return b.startArm(ctx, server{name: withWitness, clusters: witnessing, command: headgate})
 }
 
 // build compiles a command of the module in dir.

@@ -97,13 +97,18 @@ func run(ctx context.Context, o options) error {
 	if o.telemetry {
 		r.goals(os.Stdout)
 	}
+	r.witness(os.Stdout)
 	return r.write(o.out)
 }
 
-// selected are the kinds of request the command line asks for.
-func (o options) selected() []load.Shape {
+// selected are the kinds of request the command line asks for, as far as the mode has them.
+func (o options) selected(mode string) []load.Shape {
 	var all []load.Shape
-	for _, s := range load.Shapes() {
+	shapes := load.Shapes()
+	if mode == "envoy" {
+		shapes = append(shapes, load.Streamed()...)
+	}
+	for _, s := range shapes {
 		if strings.Contains(s.Name, o.shapes) {
 			all = append(all, s)
 		}

@@ -30,7 +30,7 @@ type figures struct {
 // measure runs all rounds of one mode.
 func (b *bench) measure(ctx context.Context, mode string) ([]row, error) {
 	var rows []row
-	for _, shape := range b.selected() {
+	for _, shape := range b.selected(mode) {
 		samples := make([][]figures, len(b.arms))
 		for round := range b.rounds + 1 {
 			fmt.Fprintf(os.Stderr, "\r%s %s: round %d of %d   ", mode, shape.Name, round, b.rounds)

@@ -21,7 +21,7 @@ func (b *bench) record(ctx context.Context) error {
 	if b.upstream, err = load.NewUpstream(); err != nil {
 		return err
 	}
-	for i, shape := range b.selected() {
+	for i, shape := range b.selected("direct") {
 		file := filepath.Join(b.module, "direct", "recordings", direct.FileName(shape))
 		err := b.startArm(ctx, server{name: fmt.Sprintf("recorder-%d", i), command: func(c *config.Config, _ string) (string, []string) {
 			return noop, []string{"-listen", c.Listen.GRPC, "-admin", c.Listen.Admin, "-record", file}

@@ -48,3 +48,18 @@ func TestReportIsPrintedAndWritten(t *testing.T) {
 		t.Errorf("read back %+v, error %v, want one row with ratio 1", read, err)
 	}
 }
+
+// TestWitnessIsADifference: what the witness costs is told as the median of the differences within rounds.
+func TestWitnessIsADifference(t *testing.T) {
+	at := func(server, envoy float64) figures { return figures{CPUMicros: server, EnvoyMicros: envoy} }
+	r := report{Rows: []row{
+		{Mode: "envoy", Shape: "GET", Server: withoutWitness, Samples: []figures{at(100, 200), at(500, 900), at(100, 200)}},
+		{Mode: "envoy", Shape: "GET", Server: withWitness, Samples: []figures{at(350, 320), at(740, 1030), at(5000, 310)}},
+		{Mode: "direct", Shape: "GET", Server: withoutWitness, Samples: []figures{at(1, 0)}},
+	}}
+	var text strings.Builder
+	r.witness(&text)
+	if want := "witness, GET: +250 µs of the server and +120 µs of Envoy for a response\n"; text.String() != want {
+		t.Errorf("%q, want %q", text.String(), want)
+	}
+}
