@@ -37,6 +37,14 @@ endif
 	$(GO) test $(RACE) -timeout 20m ./...
 	cd test/bench && $(GO) vet ./... && $(GO) test ./...
 
+.PHONY: e2e-llm
+e2e-llm: ## Stand between a server and clients that others wrote (FastAPI, aimock; the openai and anthropic libraries): a table of who was served what; it installs them
+	@test -x .tools/llm/bin/python || python3 -m venv .tools/llm
+	@.tools/llm/bin/pip install -q --disable-pip-version-check -r test/llm/requirements.txt
+	@npm ci --prefix test/llm/node --no-audit --no-fund --silent
+	$(GO) vet -tags llm ./test/llm
+	cd test/llm && $(GO) test -tags llm -count=1 -timeout 15m
+
 .PHONY: test-page
 test-page: ## Open the status page in headless Chromium while load runs; on Debian it is installed if missing
 	@test -n "$$CHROMIUM_BIN" || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \

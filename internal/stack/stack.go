@@ -27,6 +27,7 @@ type Options struct {
 	Binary    string                                          // of the sidecar; or
 	InProcess func(ctx context.Context, args ...string) error // see SidecarOptions
 	Environ   []string                                        // added to this process's environment for the sidecar
+	Upstream  string                                          // host:port of a server that runs already; empty starts the demo upstream
 	Socket    bool                                            // Envoy reaches the sidecar over a unix socket
 	Envoy     []func(*Bootstrap) error                        // edits of Envoy's configuration, in order
 	Run       EnvoyOptions                                    // of Envoy; its Bootstrap is filled in
@@ -34,7 +35,7 @@ type Options struct {
 
 // Stack is an upstream, a sidecar and an Envoy between them and the client, each on free ports.
 type Stack struct {
-	Upstream *Upstream
+	Upstream *Upstream // nil where Options name another
 	Sidecar  *Sidecar
 	Envoy    *Envoy
 
@@ -57,8 +58,12 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 
 func (s *Stack) start(ctx context.Context, o Options) error {
 	var err error
-	if s.Upstream, err = NewUpstream(""); err != nil {
-		return err
+	upstream := o.Upstream
+	if upstream == "" {
+		if s.Upstream, err = NewUpstream(""); err != nil {
+			return err
+		}
+		upstream = s.Upstream.Addr()
 	}
 	file, err := s.writeConfig(o)
 	if err != nil {
@@ -69,7 +74,7 @@ func (s *Stack) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	bootstrap, err := NewBootstrap(s.Sidecar.Config, envoyconf.Options{Upstream: s.Upstream.Addr()})
+	bootstrap, err := NewBootstrap(s.Sidecar.Config, envoyconf.Options{Upstream: upstream})
 	if err != nil {
 		return err
 	}
