@@ -73,8 +73,11 @@ func (c *Config) remarkSources(r *report) {
 	}
 }
 
-// remarkLeases finds pools and connections that nothing leads to.
+// remarkLeases finds pools and connections that nothing leads to, and cuts that never come.
 func (c *Config) remarkLeases(r *report) {
+	if c.Leases.OnLost == "cut" && !c.Leases.RenewInFlight {
+		r.note("leases.onLost: cut has no effect without leases.renewInFlight: what is not renewed is not found lost")
+	}
 	used := map[string]bool{}
 	for _, name := range c.clusterNames() {
 		if l := c.Clusters[name].Lease; l.Mode != lease.ModeOff && l.Mode != "" {
@@ -96,9 +99,6 @@ func (c *Config) remarkLeases(r *report) {
 			at := fmt.Sprintf("%s.connections[%d]", path, i)
 			if connection.Cluster == "" {
 				r.note("%s: %s has no cluster, so that nothing routes to it", at, connection.ID)
-			}
-			if len(connection.Models) == 0 {
-				r.note("%s: %s serves no model; \"*\" is every model", at, connection.ID)
 			}
 			if !allowed[connection.ID] {
 				r.note("%s: no principal may use %s", at, connection.ID)

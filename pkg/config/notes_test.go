@@ -25,6 +25,7 @@ func TestWhatIsSurelyNotMeant(t *testing.T) {
 		{"tenant: {sources: [{metadata: envoy.filters.http.jwt_authn/sub}]}", []string{"payload_in_metadata gives, as in envoy.filters.http.jwt_authn/payload/sub"}},
 		{"tenant: {sources: [{metadata: envoy.filters.http.jwt_authn/payload/sub}]}", nil},
 		{"tenant: {weights: {a: 2}}", []string{"tenant.weights has no effect"}},
+		{"leases: {onLost: cut, renewInFlight: false}", []string{"leases.onLost: cut has no effect"}},
 		{"leases: {pools: {p: {connections: [{id: a, cluster: a, models: ['*']}]}}}", []string{"no cluster has lease.pool: p", "no principal may use a"}},
 		{"principals: [{id: a}]", []string{"a has no keySHA256"}},
 		{"{principals: [{id: a}], principalSources: [{apiKey: true}, {metadata: n/sub}]}", nil},

@@ -43,6 +43,7 @@ func TestCrossChecks(t *testing.T) {
 		{"short hash", "principals: [{id: a, keySHA256: " + hashA[1:] + "}]", "principals[0].keySHA256: is not 64 lower-case hex"},
 		{"upper-case hash", "principals: [{id: a, keySHA256: " + strings.ToUpper(hashA) + "}]", "is not 64 lower-case hex"},
 		{"hash that is none", "principals: [{id: a, keySHA256: " + strings.Repeat("g", 64) + "}]", "is not 64 lower-case hex"},
+		{"hash of the empty key", "principals: [{id: a, keySHA256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855}]", "principals[0].keySHA256: is the hash of the empty key"},
 		{"managed without connections", "principals: [{id: a, scopes: [\"lease:exclusive\"]}]", ok},
 		{"managed with an unknown connection", pool + "principals: [{id: a, scopes: [\"lease:exclusive\"], connections: [c, d]}]", `principals[0].connections[1]: no pool has a connection "d"`},
 
