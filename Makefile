@@ -60,6 +60,11 @@ test-sdk: ## Call through Envoy with the official client libraries (Python, Node
 	$(GO) vet -tags sdk ./test/sdk
 	$(GO) test -tags sdk -count=1 -timeout 10m ./test/sdk
 
+.PHONY: test-release
+test-release: ## Lint the workflows, and build what a release consists of, without publishing
+	$(GO) vet -tags release ./test/release
+	$(GO) test -tags release -count=1 -timeout 30m ./test/release
+
 .PHONY: test-manifests
 test-manifests: ## Check the Kubernetes manifests, dashboards and image against the real API types
 	cd test/manifests && $(GO) vet ./... && $(GO) test -timeout 40m ./...
