@@ -60,9 +60,10 @@ func newEnvoyCommand(configPath *string) *cobra.Command {
 		Use:   "envoy",
 		Short: "Print the Envoy configuration that matches the sidecar's own",
 		Long: `Prints Envoy configuration with the time-outs, limits, modes and addresses that the sidecar's configuration asks for:
-the whole bootstrap, or one part of it to paste into another.`,
+the whole bootstrap, one part of it to paste into another, or the policies of Envoy Gateway or Istio.`,
 		Example: `  extproc envoy --config config.yaml > envoy.yaml
-  extproc envoy --part filter`,
+  extproc envoy --part filter --envoy-version 1.37
+  extproc envoy --for envoy-gateway --route chat --route embeddings > policies.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.StreamIdle < time.Second { // Envoy's 0 is for ever
@@ -75,6 +76,13 @@ the whole bootstrap, or one part of it to paste into another.`,
 			return envoyconf.Render(c.OutOrStdout(), cfg, o)
 		},
 	}
+	command.Flags().StringVar((*string)(&o.For), "for", string(envoyconf.ForEnvoy), "envoy, envoy-gateway, istio-gateway or istio-workload")
+	command.Flags().StringVar(&o.EnvoyVersion, "envoy-version", "", "the version that has to understand it, such as 1.37 (default 1.40)")
+	command.Flags().StringVar(&o.Target.Namespace, "namespace", "", "of the Gateway, for envoy-gateway (default headgate)")
+	command.Flags().StringVar(&o.Target.Gateway, "gateway", "", "name of the Gateway, for envoy-gateway (default headgate)")
+	command.Flags().StringVar(&o.Target.Listener, "listener", "", "name of the Gateway's listener, for envoy-gateway (default http)")
+	command.Flags().StringArrayVar(&o.Target.Routes, "route", nil, "an HTTPRoute to govern, for envoy-gateway; may be repeated (default chat)")
+	command.Flags().StringVar(&o.Target.Label, "label", "", "KEY=VALUE of the pods, for istio-* (default istio=headgate-ingress, headgate=inbound)")
 	command.Flags().StringVar((*string)(&o.Part), "part", string(envoyconf.All), "all, filter, cluster or routes")
 	parts := []string{string(envoyconf.All), string(envoyconf.Filter), string(envoyconf.Cluster), string(envoyconf.Routes)}
 	_ = command.RegisterFlagCompletionFunc("part", cobra.FixedCompletions(parts, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only

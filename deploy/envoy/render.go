@@ -26,6 +26,12 @@ const (
 // Options say what to render and for which addresses. The zero value renders the whole bootstrap with the ports of
 // the demo.
 type Options struct {
+	For    For    // empty is ForEnvoy
+	Target Target // what the objects of For are called
+	// EnvoyVersion is the version that has to understand it, such as 1.38; empty is the newest. Fields it lacks are left out, with
+	// a comment that says what is lost.
+	EnvoyVersion string
+
 	Part     Part   // empty is All
 	FailOpen bool   // lets requests pass unchecked while the processor fails
 	Listen   string // Envoy's listener, host:port; empty is 127.0.0.1:10000
@@ -52,7 +58,7 @@ func Render(w io.Writer, c *config.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("parse Envoy templates: %w", err)
 	}
-	text, err := v.part(t, o.Part)
+	text, err := v.print(t, o)
 	if err != nil {
 		return err
 	}
@@ -62,15 +68,38 @@ func Render(w io.Writer, c *config.Config, o Options) error {
 	return nil
 }
 
-// part executes the template of p; the bootstrap is made of the other three.
-func (v *view) part(t *template.Template, p Part) (string, error) {
-	execute := func(name string) (string, error) {
+// print executes the templates that o asks for.
+func (v *view) print(t *template.Template, o Options) (string, error) {
+	with := func(name string, data any) (string, error) {
 		var b bytes.Buffer
-		if err := t.ExecuteTemplate(&b, name+".yaml.tmpl", v); err != nil {
+		if err := t.ExecuteTemplate(&b, name+".yaml.tmpl", data); err != nil {
 			return "", fmt.Errorf("render Envoy %s: %w", name, err)
 		}
 		return b.String(), nil
 	}
+	execute := func(name string) (string, error) { return with(name, v) }
+	switch o.For {
+	case ForEnvoy, "":
+		return v.part(o.Part, execute)
+	case ForEnvoyGateway, ForIstioGateway, ForIstioWorkload:
+	default:
+		return "", fmt.Errorf("render Envoy configuration: unknown target %q, want %s, %s, %s or %s", o.For, ForEnvoy, ForEnvoyGateway, ForIstioGateway, ForIstioWorkload)
+	}
+	if o.Part != "" && o.Part != All {
+		return "", fmt.Errorf("render Envoy configuration: part %q is for %s only", o.Part, ForEnvoy)
+	}
+	p, err := v.policy(o, execute)
+	if err != nil {
+		return "", fmt.Errorf("render the policies of %s: %w", o.For, err)
+	}
+	if o.For == ForEnvoyGateway {
+		return with("envoy-gateway", p)
+	}
+	return with("istio", p)
+}
+
+// part executes the template of p; the bootstrap is made of the other three.
+func (v *view) part(p Part, execute func(string) (string, error)) (string, error) {
 	switch p {
 	case Filter, Cluster, Routes:
 		return execute(string(p))

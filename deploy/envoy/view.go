@@ -36,6 +36,7 @@ type view struct {
 	Processor, Listen, Admin     endpoint
 	API                          *endpoint
 	FailOpen                     bool
+	Minor                        int // of the version of Envoy
 	MessageTimeout, StreamIdle   string
 	BufferLimit                  int64
 	ConnectionWindow             int64
@@ -95,6 +96,10 @@ func newView(c *config.Config, o Options) (*view, error) {
 		BufferLimit:    max(leastBuffer, 2*int64(c.Decision.Window)),
 		MutableHeaders: mutableHeaders,
 		APIPaths:       []string{"/v1/session-leases", "/api/v1/session-leases", "/v1/admission/probe"},
+	}
+	var err error
+	if v.Minor, err = minorOf(o.EnvoyVersion); err != nil {
+		return nil, err
 	}
 	v.ConnectionWindow = min(windowsPerConnection*v.BufferLimit, 1<<31-1)
 	v.Attributes, v.MetadataNamespaces = evidence(c)

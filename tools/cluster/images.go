@@ -43,11 +43,14 @@ func (f folders) productImages(ctx context.Context) (map[string]image, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := strings.Fields(tools)
-	if len(found) != 2 {
-		return nil, fmt.Errorf("the demo's tools are %q, want the paths of Envoy and of Redis", tools)
+	at := map[string]string{}
+	for path := range strings.FieldsSeq(tools) {
+		at[filepath.Base(path)] = path
 	}
-	envoy, redis := found[0], found[1]
+	envoy, redis := at["envoy"], at["redis-server"]
+	if envoy == "" || redis == "" {
+		return nil, fmt.Errorf("the demo's tools are %q, want the paths of an envoy and of a redis-server among them", tools)
+	}
 	sidecar, err := f.sidecarImage(ctx, work)
 	if err != nil {
 		return nil, err

@@ -75,6 +75,11 @@ func mounts(f folders) error {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}
+	for _, v := range volumes {
+		if err := os.MkdirAll(filepath.Join(volumeFolder, fmt.Sprint(v)), 0o777); err != nil { //nolint:gosec // Kubernetes gives it to a pod's group
+			return err
+		}
+	}
 	for name, value := range map[string]string{
 		"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 		"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",

@@ -21,7 +21,11 @@ const (
 	nodeCgroup    = "headgate-node"
 	pauseImage    = "headgate.test/pause:1"
 	dnsImage      = "headgate.test/coredns:1"
+	volumeFolder  = "/var/lib/headgate-volumes" // in the node's own /var
 )
+
+// volumes are the persistent volumes that claims without a storage class get, by number. A volume is not used again.
+var volumes = []int{1, 2, 3, 4, 5, 6, 7, 8}
 
 //go:embed files
 var files embed.FS
@@ -33,7 +37,8 @@ func (f folders) fill(name string) ([]byte, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	err = t.Execute(&b, map[string]string{
+	err = t.Execute(&b, map[string]any{
+		"Volumes": volumes, "VolumeFolder": volumeFolder, "NodeName": nodeName,
 		"Node": f.Node, "Bin": f.Bin, "PKI": filepath.Join(f.Node, "pki"), "NodeIP": nodeIP, "PodSubnet": podSubnet, "DNSIP": dnsIP,
 		"Cgroup": nodeCgroup, "PauseImage": pauseImage, "DNSImage": dnsImage,
 	})
@@ -58,7 +63,7 @@ func writeSettings(f folders) error {
 		}
 	}
 	for file, from := range map[string]string{
-		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "kube-proxy.yaml": "kube-proxy.yaml", "dns.yaml": "dns.yaml",
+		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "kube-proxy.yaml": "kube-proxy.yaml", "dns.yaml": "dns.yaml", "volumes.yaml": "volumes.yaml",
 		"cni/10-pods.conflist": "pods.conflist",
 	} {
 		text, err := f.fill(from)

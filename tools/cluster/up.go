@@ -221,11 +221,11 @@ func importImages(ctx context.Context, f folders) error {
 	return nil
 }
 
-// startDNS applies the name service and waits for it.
+// startDNS applies the name service and the volumes, and waits for the first.
 func startDNS(ctx context.Context, f folders) error {
 	say("starting the name service ...")
 	kubectl := filepath.Join(f.Bin, "kube")
-	if err := f.inside(ctx, kubectl, "kubectl", "apply", "-f", filepath.Join(f.Node, "dns.yaml")); err != nil {
+	if err := f.inside(ctx, kubectl, "kubectl", "apply", "-f", filepath.Join(f.Node, "dns.yaml"), "-f", filepath.Join(f.Node, "volumes.yaml")); err != nil {
 		return err
 	}
 	return f.inside(ctx, kubectl, "kubectl", "-n", "kube-system", "rollout", "status", "deploy/coredns", "--timeout=180s")
