@@ -103,7 +103,7 @@ func (c *Controller) Acquire(a Ask) (*Hold, *Waiter, *Refusal) {
 		return nil, nil, c.refuseLocked(ResourcePressure, a.Structure, 0)
 	case a.Bytes > c.budget.Bytes:
 		return nil, nil, c.refuseLocked(BodyExceedsBudget, a.Structure, 0)
-	case slot && (c.queue.empty() && c.roomLocked(a.Bytes) && !c.barredLocked(account, a.Bytes) || c.isKeptLocked(account, a.Bytes)):
+	case slot && (c.queue.empty() && c.roomLocked(a.Bytes) && !c.barredLocked(account, a.Bytes) || c.isGuaranteedLocked(account, a.Bytes)):
 		h := c.admitLocked(account, a.Bytes)
 		h.trickle = a.Trickle
 		return h, nil, nil
@@ -176,9 +176,9 @@ func (c *Controller) waitLocked(w *Waiter) (*Waiter, *Refusal) {
 	w.joinLocked()
 	switch {
 	case w.bound == 0:
-		return nil, w.turnedAwayLocked(InflightBytesBudget)
+		return nil, w.refuseNewLocked(InflightBytesBudget)
 	case !c.queue.valve.enter(&w.entry, w.key, w.bytes, int64(c.settings.Queue.MaxQueuedBytes), w.evictLocked):
-		return nil, w.turnedAwayLocked(QueuedBytesBudget)
+		return nil, w.refuseNewLocked(QueuedBytesBudget)
 	}
 	w.done = make(chan struct{})
 	w.timer = time.AfterFunc(w.bound, w.expire)

@@ -16,7 +16,7 @@
 //   - Queued bytes are the sum of the waiters' charges and the backlogs, and never above Queue.MaxQueuedBytes when one joins.
 //   - A waiter is settled exactly once: granted, refused, or cancelled. Grant, deadline and cancellation are decided
 //     under one lock; a grant that nobody took is handed to the next waiter.
-//   - The waiter at the front of the queue does not fit, or would exceed its key's fair share with what is kept for others:
+//   - The waiter at the front of the queue does not fit, or would exceed its key's fair share with what others are guaranteed:
 //     capacity that it may use is never idle.
 //
 // # Who is served next
@@ -30,9 +30,9 @@
 // only finishing gives them back; nobody is starved, because only what is in flight grows, and no further than its
 // body. Two uploads that wait for each other's bytes are parted by their deadlines.
 //
-// A key that is refused although it holds less than its fair share, the budget divided by the keys that are there, is owed what
-// it lacked: as much of what becomes free is kept for it, for a while, and other keys get that only up to their fair shares.
-// Without it a busy key that got everything at one moment would leave nothing to whoever comes before it all comes back.
+// A key that is refused although it holds less than its fair share, the budget divided by the keys that are there, is
+// guaranteed what it lacked for a while: other keys get what is free of it only up to their fair shares. Without that a busy
+// key that got everything at one moment would leave nothing to whoever comes before it all comes back.
 //
 // # Who gives way
 //

@@ -55,7 +55,7 @@ func run(t *testing.T, budget int64, length time.Duration, loads ...*load) {
 			})
 		}
 		all.Wait()
-		time.Sleep(mostKept)
+		time.Sleep(mostGuarantee)
 		synctest.Wait()
 		if s := c.Snapshot(); s.InflightBytes != 0 || s.Waiting != 0 || len(c.accounts.byKey) != 0 {
 			t.Errorf("left behind: %+v, accounts %v", s, c.accounts.byKey)
@@ -102,7 +102,7 @@ func TestANoisyKeyDoesNotStarveAQuietOne(t *testing.T) {
 	}
 }
 
-// TestEqualKeysKeepTheBudgetBusy: where all keys want more than their share, nothing is kept from anybody for long.
+// TestEqualKeysKeepTheBudgetBusy: where all keys want more than their share, no guarantee lets the budget lie idle.
 func TestEqualKeysKeepTheBudgetBusy(t *testing.T) {
 	t.Parallel()
 	for _, keys := range []int{2, 5, 10, 20} {
@@ -130,9 +130,9 @@ func TestEqualKeysKeepTheBudgetBusy(t *testing.T) {
 	}
 }
 
-// TestWhatIsOwed: a key that is refused under its fair share gets the next that becomes free, even where it does not wait
+// TestGuarantees: a key that is refused under its fair share gets the next that becomes free, even where it does not wait
 // then; a key above its share does not, whoever waits; and it ends.
-func TestWhatIsOwed(t *testing.T) {
+func TestGuarantees(t *testing.T) {
 	t.Parallel()
 	// noisy holds all of 8 MiB, quiet has been refused one of them, and noisy waits for more.
 	given := func(r *rig) []*Hold {
@@ -145,7 +145,7 @@ func TestWhatIsOwed(t *testing.T) {
 		r.refused(quiet, Refusal{QueueTimeout, 2 * time.Second})
 		return held
 	}
-	t.Run("it is kept", func(t *testing.T) {
+	t.Run("it bars who has more", func(t *testing.T) {
 		scenario{}.play(t, func(r *rig) {
 			held := given(r)
 			noisy := r.wait(ask("noisy", mib))
@@ -168,7 +168,7 @@ func TestWhatIsOwed(t *testing.T) {
 			r.refused(quiet, Refusal{QueueTimeout, 2 * time.Second})
 			noisy := r.wait(ask("noisy", mib))
 			held[0].Release()
-			time.Sleep(leastKept - time.Millisecond)
+			time.Sleep(leastGuarantee - time.Millisecond)
 			r.waits(noisy)
 			time.Sleep(time.Millisecond)
 			r.granted(noisy)
@@ -191,7 +191,7 @@ func TestWhatIsOwed(t *testing.T) {
 			r.granted(large)
 		})
 	})
-	t.Run("no key is owed what it would not fit in its share", func(t *testing.T) {
+	t.Run("it is no more than a fair share", func(t *testing.T) {
 		scenario{}.play(t, func(r *rig) {
 			held := r.admit(ask("noisy", 8*mib))
 			w := r.wait(ask("quiet", 4*mib))
@@ -200,8 +200,8 @@ func TestWhatIsOwed(t *testing.T) {
 			w = r.wait(ask("quiet", 4*mib))
 			time.Sleep(2 * time.Second)
 			r.refused(w, Refusal{QueueTimeout, 4 * time.Second})
-			if kept := r.c.accounts.kept; kept != 4*mib {
-				t.Errorf("%d bytes kept, want the 4 MiB of a fair share", kept)
+			if got := r.c.accounts.unclaimed; got != 4*mib {
+				t.Errorf("%d bytes guaranteed, want the 4 MiB of a fair share", got)
 			}
 			held.Release()
 		})

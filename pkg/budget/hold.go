@@ -9,8 +9,7 @@ const maxGrowth = 4 << 20
 // longer occupies memory. One goroutine grows and shrinks it; Release may come from any.
 type Hold struct {
 	c        *Controller
-	key      string
-	account  *account  // of key
+	account  *account  // of its key
 	since    time.Time // when it was granted
 	headroom bool      // in a headroom slot
 	place    node[Hold]

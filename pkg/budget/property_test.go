@@ -189,7 +189,7 @@ func (w *world) check(t *rapid.T) {
 	w.checkAccountsLocked(t)
 }
 
-// checkAccountsLocked: each key's account says what its holds and waiters say, and nobody is owed more than a share once was.
+// checkAccountsLocked: each key's account says what its holds and waiters say, and no guarantee is more than a share once was.
 func (w *world) checkAccountsLocked(t *rapid.T) {
 	all := &w.c.accounts
 	live, bytes, waiting := map[string]int{}, map[string]int64{}, map[string]int64{}
@@ -203,19 +203,19 @@ func (w *world) checkAccountsLocked(t *rapid.T) {
 			waiting[waiter.key] += waiter.bytes
 		}
 	}
-	var kept int64
+	var unclaimed int64
 	for name, a := range all.byKey {
 		if a.live != live[name] || a.bytes != bytes[name] || a.waiting != waiting[name] {
 			t.Fatalf("account of %s: %+v, want %d live, %d bytes, %d waiting", name, a, live[name], bytes[name], waiting[name])
 		}
-		if a.live == 0 && a.need == 0 || a.need < 0 || a.need > 120/2 {
-			t.Fatalf("account of %s is owed %d", name, a.need)
+		if a.live == 0 && a.guarantee == 0 || a.guarantee < 0 || a.guarantee > 120/2 {
+			t.Fatalf("account of %s is guaranteed %d", name, a.guarantee)
 		}
-		kept += a.kept()
+		unclaimed += a.unclaimed()
 		delete(live, name)
 	}
-	if kept != all.kept || len(live) > 0 {
-		t.Fatalf("%d bytes kept, want %d; no account for %v", all.kept, kept, live)
+	if unclaimed != all.unclaimed || len(live) > 0 {
+		t.Fatalf("%d bytes unclaimed, want %d; no account for %v", all.unclaimed, unclaimed, live)
 	}
 }
 
@@ -225,7 +225,7 @@ func (w *world) checkFrontLocked(t *rapid.T, front *Waiter) {
 		t.Fatalf("%d wait under critical pressure", w.c.queue.waiting)
 	}
 	if front.grows == nil && w.c.barredLocked(front.account, front.bytes) {
-		return // it is kept for others
+		return // others are guaranteed it
 	}
 	if w.c.roomLocked(front.bytes) && (front.grows != nil || w.c.slotLocked(w.pressure)) {
 		t.Fatalf("the front waits for %d bytes while %d of %d are taken", front.bytes, w.c.inflight, w.c.budget.Bytes)
@@ -258,9 +258,9 @@ func (w *world) finish(t *rapid.T) {
 		w.c.live.first != nil || len(w.c.queue.lanes) != 0 {
 		t.Fatalf("left behind: %+v", s)
 	}
-	time.Sleep(mostKept)
+	time.Sleep(mostGuarantee)
 	synctest.Wait()
-	if all := &w.c.accounts; len(all.byKey) != 0 || all.kept != 0 || all.owed.first != nil || all.timer != nil {
+	if all := &w.c.accounts; len(all.byKey) != 0 || all.unclaimed != 0 || all.guaranteed.first != nil || all.timer != nil {
 		t.Fatalf("accounts left behind: %+v", all)
 	}
 }

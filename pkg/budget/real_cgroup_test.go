@@ -54,6 +54,12 @@ for line in sys.stdin:
         served += 1
         if served % 10 == 0:
             gc.collect()
+    elif command == "overrun":  # a child that uses more than there is, until it is killed
+        child = os.fork()
+        if child == 0:
+            touched(int(args[0]))
+            os._exit(0)
+        os.waitpid(child, 0)
     elif command == "cache":    # so many bytes of a file, read and written and clean
         with open(args[1], "wb") as f:
             for _ in range(int(args[0]) >> 20):
@@ -120,6 +126,9 @@ func (g *guest) makeCgroup() {
 			if _, err := os.Stat(filepath.Join(dir, file)); err == nil {
 				g.dir, g.version = dir, version
 				g.set(file, realLimit)
+				// Without swap. Not all kernels have the files.
+				_ = os.WriteFile(filepath.Join(dir, "memory.memsw.limit_in_bytes"), []byte(strconv.Itoa(realLimit)), 0o644)
+				_ = os.WriteFile(filepath.Join(dir, "memory.swap.max"), []byte("0"), 0o644)
 				return
 			}
 		}
@@ -303,4 +312,22 @@ func TestCollectorInARealCgroup(t *testing.T) {
 		t.Errorf("%d served and %d shed, want ten at least served, for the collection, and most shed", served, shed)
 	}
 	t.Logf("normal after %d served and %d shed", served, shed)
+}
+
+// TestKillInARealCgroup: a process that the kernel kills for lack of memory is critical pressure at once, for as long as those who
+// are refused are told to stay away.
+func TestKillInARealCgroup(t *testing.T) {
+	g := newGuest(t)
+	m := g.monitor(nil)
+	g.must("overrun", 2*realLimit)
+	p := m.sample()
+	if p.Severity != Critical || p.Signal != SignalOOMKill {
+		t.Fatalf("cgroup v%d: %+v after a kill, want critical by %s", g.version, p, SignalOOMKill)
+	}
+	if after := p.RetryAfter(); after < 9*time.Second || after > 12*time.Second {
+		t.Errorf("refused for %v, want the ten seconds that the kill counts", after)
+	}
+	if !m.Shed() && !m.Shed() { // the first may be the one of the trickle
+		t.Error("two requests in a row are let through")
+	}
 }

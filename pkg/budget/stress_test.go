@@ -100,7 +100,7 @@ func checkFree(t *testing.T, c *Controller, limit int, bytes int64) {
 		t.Fatalf("left behind: %+v", s)
 	}
 	for i := range limit {
-		h, _, refusal := c.Acquire(ask(string(rune('a'+i)), bytes)) // each within its fair share, whatever is kept for others
+		h, _, refusal := c.Acquire(ask(string(rune('a'+i)), bytes)) // each within its fair share, whatever others are guaranteed
 		if h == nil {
 			t.Fatalf("acquire %d of %d: %+v", i+1, limit, refusal)
 		}

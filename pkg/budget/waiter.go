@@ -93,7 +93,7 @@ func (w *Waiter) evictLocked() { w.refuseLocked(QueuedBytesBudget) }
 func (w *Waiter) refuseLocked(r Reason) {
 	w.c.queue.remove(w)
 	w.refusal = w.c.refuseLocked(r, w.structure, w.bound)
-	w.oweLocked(r)
+	w.guaranteeLocked(r)
 	w.settleLocked()
 }
 
@@ -113,17 +113,17 @@ func (w *Waiter) leaveLocked() {
 	w.c.accounts.leave(w.account)
 }
 
-// turnedAwayLocked refuses w, which may not even wait.
-func (w *Waiter) turnedAwayLocked(r Reason) *Refusal {
-	w.oweLocked(r)
+// refuseNewLocked refuses w, which may not even wait.
+func (w *Waiter) refuseNewLocked(r Reason) *Refusal {
+	w.guaranteeLocked(r)
 	w.leaveLocked()
 	return w.c.refuseLocked(r, w.structure, w.bound)
 }
 
-// oweLocked notes that w is refused for a reason, if that is the lack of bytes.
-func (w *Waiter) oweLocked(r Reason) {
+// guaranteeLocked gives w's key a guarantee where the reason of w's refusal is the lack of bytes.
+func (w *Waiter) guaranteeLocked(r Reason) {
 	if w.grows == nil && (r == QueueTimeout || r == QueuedBytesBudget || r == InflightBytesBudget) {
-		w.c.oweLocked(w.account, w.bytes)
+		w.c.guaranteeLocked(w.account, w.bytes)
 	}
 }
 
