@@ -8,21 +8,21 @@ import (
 )
 
 // attempt makes calls once, together. An answer of any of them shows that the store works.
-func (s *store) attempt(sh *shard, calls []*call, replicas int) {
+func (s *store) attempt(ctx context.Context, sh *shard, calls []*call, replicas int) {
 	timeout := s.timeout
 	if replicas > 0 {
 		timeout *= 2
 	}
-	s.attemptWithin(sh, calls, replicas, timeout)
+	s.attemptWithin(ctx, sh, calls, replicas, timeout)
 }
 
 // attemptWithin is attempt with a deadline of its own.
-func (s *store) attemptWithin(sh *shard, calls []*call, replicas int, timeout time.Duration) {
-	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+func (s *store) attemptWithin(caller context.Context, sh *shard, calls []*call, replicas int, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(caller, timeout)
 	defer cancel()
 	began := time.Now()
 	s.engine.run(ctx, calls, replicas, s.timeout)
-	if s.ctx.Err() != nil { // closed: what came of it says nothing
+	if caller.Err() != nil || s.ctx.Err() != nil { // the caller has gone, or all is closed: what came of it says nothing
 		return
 	}
 	if sh.note(began, calls...) {
@@ -83,7 +83,7 @@ func (s *store) direct(p *pool, c *call, timeout time.Duration) error {
 		s.slots <- struct{}{}
 		defer func() { <-s.slots }()
 	}
-	s.attemptWithin(sh, []*call{c}, 0, timeout)
+	s.attemptWithin(s.ctx, sh, []*call{c}, 0, timeout)
 	return c.err
 }
 

@@ -50,7 +50,8 @@ func (s *Service) undo(ctx context.Context, a abandoned) {
 	st := a.view.store
 	pause := abandonPause
 	for range abandonTries {
-		c := call{script: st.scripts.abandon, keys: a.pool.keys.attempt(a.attempt), args: []any{string(a.owner), a.attempt, a.view.settings.History}}
+		c := call{script: st.scripts.abandon, keys: a.pool.keys.attempt(a.attempt), whole: true,
+			args: []any{string(a.owner), a.attempt, a.view.settings.History}}
 		start := time.Now()
 		err := st.direct(a.pool, &c, max(abandonTimeout, st.timeout))
 		s.observer.call(c.script.name, time.Since(start), err)

@@ -19,6 +19,7 @@ type call struct {
 	keys    []string
 	args    []any
 	write   bool // it changes something
+	whole   bool // its text is sent, not its hash: one round trip, whatever the server knows
 	confirm bool // replicas must confirm its answer before a client gets it, where the settings ask for replicas
 
 	value     any

@@ -130,7 +130,7 @@ func TestNothingGoesOutUnconfirmed(t *testing.T) {
 	onServers(t, func(t *testing.T, server *stack.Redis) {
 		calm := onRedis(settings("acct-1", "acct-2"), server.Addr)
 		strict := calm
-		strict.Store.Redis.WaitReplicas, strict.Store.Redis.CallTimeout = 1, 200*time.Millisecond
+		strict.Store.Redis.WaitReplicas, strict.Store.Redis.CallTimeout = 1, 500*time.Millisecond
 		sure, svc, ctx := newService(t, calm), newService(t, strict), within(t, time.Minute)
 		// Given a lease that was confirmed when there was a replica
 		l := acquire(t, sure, 1, teamA)

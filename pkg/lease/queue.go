@@ -13,9 +13,10 @@ const (
 // queue sends calls of one pool. Those that come while all connections are busy go together in one pipeline, so that more
 // calls than the connections carry one by one wait for a round trip and do not fail.
 type queue struct {
-	send  func([]*call) // in one round trip; leaves an answer in each
-	lanes func() int    // round trips that may be under way at once
-	slots chan struct{} // connections of all queues of the store: a round trip holds one
+	send  func(context.Context, []*call) // in one round trip; leaves an answer in each
+	lanes func() int                     // round trips that may be under way at once
+	slots chan struct{}                  // connections of all queues of the store: a round trip holds one
+	ctx   context.Context
 
 	mu      sync.Mutex
 	waiting []*queued
@@ -28,6 +29,32 @@ type queued struct {
 	ctx  context.Context
 	done chan struct{} // closed when the answer is there
 	out  bool          // it was taken out of the queue to be sent; guarded by queue.mu
+}
+
+// alone sends c at once and on this goroutine where no other call is under way, and says whether it has.
+func (q *queue) alone(ctx context.Context, c *call) bool {
+	q.mu.Lock()
+	if q.running > 0 || len(q.waiting) > 0 {
+		q.mu.Unlock()
+		return false
+	}
+	select {
+	case q.slots <- struct{}{}:
+	default:
+		q.mu.Unlock()
+		return false
+	}
+	q.running++
+	q.mu.Unlock()
+	q.send(ctx, []*call{c})
+	<-q.slots
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running--; len(q.waiting) > 0 && q.running < max(q.lanes(), 1) {
+		q.running++
+		go q.lane()
+	}
+	return true
 }
 
 // do sends c and waits for its answer, until ctx ends or the breaker opens. The call is not c itself, which the caller may
@@ -82,7 +109,7 @@ func (q *queue) lane() {
 		for i, w := range batch {
 			calls[i] = w.call
 		}
-		q.send(calls)
+		q.send(q.ctx, calls)
 		<-q.slots
 		for _, w := range batch {
 			close(w.done)

@@ -275,7 +275,7 @@ func TestCheckCostsOneRoundTrip(t *testing.T) {
 	l := acquire(t, svc, 1, teamA)
 	f := fence(t, svc, 1, teamA, l.Generation)
 	key := "bare"
-	if err := svc.Client().Set(ctx, key, strings.Repeat("x", 200), time.Minute).Err(); err != nil {
+	if err := svc.Client().Set(ctx, key, strings.Repeat("x", 200), time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	median := func() (gets, checks time.Duration) {

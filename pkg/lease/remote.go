@@ -23,8 +23,11 @@ func (r *remote) run(ctx context.Context, calls []*call, replicas int, wait time
 		return
 	}
 	if len(calls) == 1 {
-		c := calls[0]
-		c.value, c.err = c.script.Run(ctx, r.client, c.keys, c.args...).Result()
+		c, run := calls[0], calls[0].script.Run
+		if c.whole {
+			run = c.script.Eval
+		}
+		c.value, c.err = run(ctx, r.client, c.keys, c.args...).Result()
 		c.sent = c.sent || mayHaveArrived(c.err)
 		return
 	}

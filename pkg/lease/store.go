@@ -63,8 +63,8 @@ func (s *store) shard(p *pool) *shard {
 		}
 		return (cap(s.slots) + 1) / 2
 	}
-	sh.reads = &queue{lanes: lanes, slots: s.slots, send: func(calls []*call) { s.attempt(sh, calls, 0) }}
-	sh.writes = &queue{lanes: lanes, slots: s.slots, send: func(calls []*call) { s.attempt(sh, calls, s.replicas) }}
+	sh.reads = &queue{lanes: lanes, slots: s.slots, ctx: s.ctx, send: func(ctx context.Context, calls []*call) { s.attempt(ctx, sh, calls, 0) }}
+	sh.writes = &queue{lanes: lanes, slots: s.slots, ctx: s.ctx, send: func(ctx context.Context, calls []*call) { s.attempt(ctx, sh, calls, s.replicas) }}
 	s.shards[p.name] = sh
 	return sh
 }
@@ -147,6 +147,9 @@ func (s *store) patiently(caller context.Context, sh *shard, c *call) error {
 	through := sh.reads
 	if c.write {
 		through = sh.writes
+	}
+	if through.alone(caller, c) && (c.err == nil || !worthRetrying(c.err)) { // as a rule
+		return c.err
 	}
 	ctx, cancel := context.WithTimeout(caller, breakerAfter+2*s.timeout)
 	defer cancel()
