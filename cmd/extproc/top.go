@@ -227,9 +227,9 @@ func drawPools(b *bytes.Buffer, l *admin.Leases) {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(l.Pools)) {
 		p := l.Pools[name]
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%d", name, p.Status, p.Breaker, p.Connections, p.Active, p.Resting))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%d", name, p.Status, p.Breaker, p.Connections, p.Active, p.Cooldown))
 	}
-	table(b, "LEASE POOL ("+l.Store+")\tSTATUS\tBREAKER\tCONNECTIONS\tLEASED\tRESTING", rows, topClusters)
+	table(b, "LEASE POOL ("+l.Store+")\tSTATUS\tBREAKER\tCONNECTIONS\tLEASED\tIN COOLDOWN", rows, topClusters)
 }
 
 func drawRefusals(b *bytes.Buffer, h admin.Health) {

@@ -32,7 +32,7 @@ func someHealth() admin.Health {
 			"evil\x1b[2J": {Mode: adaptive.Off},
 		},
 		Leases: &admin.Leases{Store: "embedded", Pools: map[string]admin.Pool{
-			"accounts": {PoolState: lease.PoolState{Status: "ok", Breaker: "closed"}, Pool: telemetry.Pool{Active: 2, Resting: 1}, Connections: 4},
+			"accounts": {PoolState: lease.PoolState{Status: "ok", Breaker: "closed"}, Pool: telemetry.Pool{Active: 2, Cooldown: 1}, Connections: 4},
 		}},
 		RecentRefusals: []telemetry.Refusal{{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Cluster: "chat", Reason: "queue_timeout", Bytes: 5 << 20, WaitMS: 2000,
 			TraceID: "0af7651916cd43dd8448eb211c80319c"}},

@@ -233,11 +233,11 @@ func TestRunTakesPoints(t *testing.T) {
 func TestNewLeases(t *testing.T) {
 	t.Parallel()
 	l := NewLeases(lease.State{Status: "degraded", Store: "single", Pools: map[string]lease.PoolState{"a": {Status: "degraded", Breaker: "open", Error: "refused"}, "b": {Status: "ok"}}},
-		map[string]telemetry.Pool{"a": {Active: 3, Resting: 1}, "gone": {Active: 9}}, map[string]int{"a": 5, "b": 2})
+		map[string]telemetry.Pool{"a": {Active: 3, Cooldown: 1}, "gone": {Active: 9}}, map[string]int{"a": 5, "b": 2})
 	encoded, err := json.Marshal(l)
 	want := `{"status":"degraded","store":"single","pools":{` +
-		`"a":{"status":"degraded","breaker":"open","error":"refused","active":3,"resting":1,"connections":5},` +
-		`"b":{"status":"ok","breaker":"","active":0,"resting":0,"connections":2}}}`
+		`"a":{"status":"degraded","breaker":"open","error":"refused","active":3,"cooldown":1,"connections":5},` +
+		`"b":{"status":"ok","breaker":"","active":0,"cooldown":0,"connections":2}}}`
 	if err != nil || string(encoded) != want {
 		t.Errorf("got %s, error %v\nwant %s", encoded, err, want)
 	}

@@ -135,8 +135,8 @@ func answeredBy(details string, m *extprocv3.ProcessingRequest) *extprocv3.Proce
 	return m
 }
 
-// TestRestingConnection: an upstream that answers 429 is left alone, and its lease moves at the next request.
-func TestRestingConnection(t *testing.T) {
+// TestCooldown: an upstream that answers 429 is left alone, and its lease moves at the next request.
+func TestCooldown(t *testing.T) {
 	r := newRig(t, leased(lease.ModeRequired, nil))
 	l := r.acquire("key-a", ownerA)
 	generation := strconv.FormatInt(l.Generation, 10)
@@ -146,13 +146,13 @@ func TestRestingConnection(t *testing.T) {
 	s.send(answeredBy("via_upstream", sh("429", true, "retry-after", "60")))
 	s.wants("SH")
 	s.finish()
-	r.server.Close() // the note that it rests is made in the background
+	r.server.Close() // the cooldown begins in the background
 	s = r.open()
 	s.send(withLease("key-a", ownerA, generation))
 	for _, h := range s.wants("RH")[0].GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders() {
 		value := string(h.GetHeader().GetRawValue())
 		if h.GetHeader().GetKey() == "x-omniroute-connection" && value == l.Connection {
-			t.Errorf("sent to the resting connection %s, want the other", value)
+			t.Errorf("sent to the connection in cooldown, %s, want the other", value)
 		}
 		if h.GetHeader().GetKey() == "x-omniroute-lease-generation" && (len(value) < len(generation) || value <= generation) {
 			t.Errorf("fencing token %s after the move, want one above %s", value, generation)

@@ -37,7 +37,7 @@ type Fence struct {
 	holdLeft  time.Duration // what is left until it has been held for as long as it may
 }
 
-// Check is the fence: one round trip, two when the lease has to move because its connection rests or is not eligible any
+// Check is the fence: one round trip, two when the lease has to move because its connection is in cooldown or not eligible any
 // more. Refusals: LEASE_REQUIRED, LEASE_FENCE_STALE, LEASE_CONNECTION_MISMATCH, LEASE_NO_ELIGIBLE_CONNECTION,
 // LEASE_ELIGIBILITY_UNAVAILABLE, LEASE_SERVICE_UNAVAILABLE.
 func (s *Service) Check(ctx context.Context, a FenceAsk) (Fence, *Refusal) {

@@ -207,15 +207,15 @@ func TestRestingConnectionIsLeftForAFreeOne(t *testing.T) {
 		}
 		f, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
 		if r != nil || !f.Moved || f.Connection != "acct-2" || f.Cluster != "to-acct-2" || f.Generation != l.Generation {
-			t.Fatalf("check while acct-1 rests: %+v %q, want moved to acct-2 with the same generation", f, reason(r))
+			t.Fatalf("check while acct-1 is in cooldown: %+v %q, want moved to acct-2 with the same generation", f, reason(r))
 		}
 		status, _ := svc.Status(ctx, ask(t, svc, 1, teamA, l.Generation))
 		if !status.ExpiresAt.Equal(l.ExpiresAt) {
 			t.Errorf("the move changed the expiry from %v to %v", l.ExpiresAt, status.ExpiresAt)
 		}
-		// the connection it left is not given to anybody while it rests
+		// the connection it left is not given to anybody while it is in cooldown
 		_, r = svc.Acquire(ctx, ask(t, svc, 2, teamA, 0), "m")
-		expect(t, "acquire while one is held and one rests", r, lease.CapacityUnavailable)
+		expect(t, "acquire while one is held and one is in cooldown", r, lease.CapacityUnavailable)
 		if r != nil && r.Eligible != 1 {
 			t.Errorf("eligible connections: %d, want 1", r.Eligible)
 		}
@@ -237,7 +237,7 @@ func TestNowhereToMoveEndsTheLease(t *testing.T) {
 		pinned := fence(t, svc, 1, teamA, l.Generation)
 		pinned.Pin = "acct-1"
 		_, r := svc.Check(ctx, pinned)
-		expect(t, "pinned to a connection that rests", r, lease.EligibilityUnavailable)
+		expect(t, "pinned to a connection in cooldown", r, lease.EligibilityUnavailable)
 		if r == nil || r.RetryAfter != 30*time.Second {
 			t.Errorf("retry after %+v, want 30 s", r)
 		}

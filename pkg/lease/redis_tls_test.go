@@ -165,10 +165,10 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	l := acquire(t, svc, 1, teamA)
 	a := ask(t, svc, 1, teamA, l.Generation)
 	for what, call := range map[string]func() *lease.Refusal{
-		"check": func() *lease.Refusal { _, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation)); return r },
-		"renew": func() *lease.Refusal { _, r := svc.Renew(ctx, a); return r },
-		"move":  func() *lease.Refusal { _, r := move(t, svc, 1, teamA, l); return r },
-		"rest":  func() *lease.Refusal { return svc.SetCooldown(ctx, pool, "acct-1", time.Millisecond) },
+		"check":    func() *lease.Refusal { _, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation)); return r },
+		"renew":    func() *lease.Refusal { _, r := svc.Renew(ctx, a); return r },
+		"move":     func() *lease.Refusal { _, r := move(t, svc, 1, teamA, l); return r },
+		"cooldown": func() *lease.Refusal { return svc.SetCooldown(ctx, pool, "acct-1", time.Millisecond) },
 		"unmanaged": func() *lease.Refusal {
 			time.Sleep(5 * time.Millisecond)
 			_, r := svc.Unmanaged(ctx, lease.UnmanagedAsk{Pool: pool})

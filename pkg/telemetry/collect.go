@@ -201,9 +201,9 @@ func (m *Metrics) collectPools(o metric.Observer, configured map[string]int) {
 		}
 		o.ObserveInt64(m.lease.connections, int64(n), l.states.get(values{pool, "configured"}).observe...)
 		o.ObserveInt64(m.lease.connections, found.Active, l.states.get(values{pool, "active"}).observe...)
-		o.ObserveInt64(m.lease.connections, found.Resting, l.states.get(values{pool, "resting"}).observe...)
+		o.ObserveInt64(m.lease.connections, found.Cooldown, l.states.get(values{pool, "cooldown"}).observe...)
 		if n > 0 {
-			o.ObserveFloat64(m.lease.saturation, min(1, float64(found.Active+found.Resting)/float64(n)), l.pools.get(values{pool}).observe...)
+			o.ObserveFloat64(m.lease.saturation, min(1, float64(found.Active+found.Cooldown)/float64(n)), l.pools.get(values{pool}).observe...)
 		}
 	}
 }

@@ -97,9 +97,9 @@ func declare(meter metric.Meter) (*instruments, []metric.Observable, error) {
 			answers:     d.counter("headgate.lease.answers", "{answer}", "Lease actions and checks, by pool, action and outcome."),
 			lost:        d.counter("headgate.lease.lost", "{lease}", "Leases lost while an exchange was in flight, by pool and reason."),
 			expired:     d.counter("headgate.lease.expired", "{lease}", "Leases that sweeps of this process found expired, by pool."),
-			connections: d.gauge("headgate.lease.connections", "{connection}", "Connections by pool and state: configured, active (leased) and resting."),
+			connections: d.gauge("headgate.lease.connections", "{connection}", "Connections by pool and state: configured, active (leased) and cooldown."),
 			breaker:     d.gauge("headgate.lease.breaker.state", "", "1 for the state that the pool's circuit breaker is in, 0 for the others."),
-			saturation:  d.value("headgate.lease.pool.saturation", "1", "Share of a pool's connections that is leased or rests, 0 to 1."),
+			saturation:  d.value("headgate.lease.pool.saturation", "1", "Share of a pool's connections that is leased or in cooldown, 0 to 1."),
 			calls:       d.seconds("headgate.lease.store.call.duration", "Round trips to the lease store, by script and result.", fine),
 		},
 		config: configInstruments{

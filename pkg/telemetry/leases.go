@@ -24,8 +24,8 @@ type leaseCounts struct {
 
 // Pool is what the last look at a pool of connections found.
 type Pool struct {
-	Active  int64 `json:"active"`  // connections that are leased
-	Resting int64 `json:"resting"` // connections in cool-down
+	Active   int64 `json:"active"`   // connections that are leased
+	Cooldown int64 `json:"cooldown"` // connections in cooldown
 }
 
 func newLeaseCounts() leaseCounts {
@@ -43,11 +43,11 @@ func (m *Metrics) LeaseObserver() lease.Observer {
 		Answer: func(action, pool, outcome string) { l.answers.get(values{pool, action, outcome}).count.Add(1) },
 		Call:   m.storeCalled,
 		Lost:   func(pool, reason string) { l.lost.get(values{pool, reason}).count.Add(1) },
-		Pool: func(pool string, active, resting, expired int64) {
+		Pool: func(pool string, active, cooldown, expired int64) {
 			l.pools.get(values{pool}).count.Add(expired)
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.found[pool] = Pool{Active: active, Resting: resting}
+			l.found[pool] = Pool{Active: active, Cooldown: cooldown}
 		},
 	}
 }

@@ -136,7 +136,7 @@ func TestAScrapeSaysWhatHappened(t *testing.T) {
 		`headgate_lease_expired_total{pool="pool"} 5`,
 		`headgate_lease_connections{pool="pool",state="active"} 2`,
 		`headgate_lease_connections{pool="pool",state="configured"} 4`,
-		`headgate_lease_connections{pool="pool",state="resting"} 1`,
+		`headgate_lease_connections{pool="pool",state="cooldown"} 1`,
 		`headgate_lease_pool_saturation_ratio{pool="pool"} 0.75`,
 		`headgate_lease_breaker_state{pool="pool",state="open"} 1`,
 		`headgate_lease_breaker_state{pool="pool",state="closed"} 0`,

@@ -167,7 +167,7 @@
     const leases = health.leases || { pools: {} };
     rows("pools", Object.entries(leases.pools || {}).map(([name, p]) => ({ name: name, ...p })), [
       [(p) => p.name], [(p) => p.status + (p.error ? ": " + p.error : "")], [(p) => p.breaker],
-      [(p) => p.connections, "number"], [(p) => p.active, "number"], [(p) => p.resting, "number"],
+      [(p) => p.connections, "number"], [(p) => p.active, "number"], [(p) => p.cooldown, "number"],
     ], "No pool is configured.");
     $("store").textContent = leases.store ? "Store: " + leases.store : "";
   }
