@@ -82,8 +82,8 @@ func TestAcquireNobodyWaitsForIsUndone(t *testing.T) {
 		patience    time.Duration
 	}{
 		"the caller leaves before the reply":      {func(r *stack.Relay) { r.DelayReplies(200 * time.Millisecond) }, 2 * time.Second, 50 * time.Millisecond},
-		"the deadline passes before the reply":    {func(r *stack.Relay) { r.DelayReplies(600 * time.Millisecond) }, 200 * time.Millisecond, time.Minute},
-		"the deadline passes before it arrives":   {func(r *stack.Relay) { r.DelayRequests(600 * time.Millisecond) }, 200 * time.Millisecond, time.Minute},
+		"the deadline passes before the reply":    {func(r *stack.Relay) { r.DelayReplies(350 * time.Millisecond) }, 200 * time.Millisecond, time.Minute},
+		"the deadline passes before it arrives":   {func(r *stack.Relay) { r.DelayRequests(350 * time.Millisecond) }, 200 * time.Millisecond, time.Minute},
 		"the caller leaves before it has arrived": {func(r *stack.Relay) { r.DelayRequests(200 * time.Millisecond) }, 2 * time.Second, 50 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
