@@ -66,7 +66,7 @@ func newRig(t *testing.T) *rig {
 	}
 	server := httptest.NewServer(admin.Handler(admin.Sources{
 		Hosts: func() []string { return nil },
-		Ready: func() error { return nil }, Health: r.health, Config: func() ([]byte, error) { return nil, nil }, Metrics: r.metrics.Handler(), Leases: r.leases.ListHandler(), Board: board,
+		Ready: func() error { return nil }, Health: r.health, Config: func() ([]byte, error) { return nil, nil }, Metrics: r.metrics.Handler(), Leases: r.leases.ListHandler(), Operate: http.NotFoundHandler(), Board: board,
 	}))
 	r.url = server.URL
 	ctx, stop := context.WithCancel(context.Background())
