@@ -224,6 +224,7 @@ func TestWhatCannotBeAppliedIsTriedAgain(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); w.run(ctx, &notices{path: path}) }()
 		time.Sleep(200*time.Second - time.Millisecond)
+		synctest.Wait()
 		want := []time.Duration{0, 1, 3, 7, 15, 31, 63, 123, 183}
 		for i := range want {
 			want[i] *= time.Second
@@ -237,11 +238,13 @@ func TestWhatCannotBeAppliedIsTriedAgain(t *testing.T) {
 		tries = nil
 		overwrite(t, path, maxWait(3))
 		time.Sleep(5 * time.Second) // a poll, at 201 s, and a retry a second later
+		synctest.Wait()
 		if want := []time.Duration{201 * time.Second, 202 * time.Second, 204 * time.Second}; !slices.Equal(tries, want) {
 			t.Errorf("after a change tried at %v, want %v", tries, want)
 		}
 		fails, tries = false, nil
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if s := w.Status(); len(tries) != 1 || !s.LastSuccess || s.Count != 1 || s.LastError != "" {
 			t.Errorf("%d tries once nothing is in the way, status %+v; want one and a success", len(tries), s)
 		}
