@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,8 +170,22 @@ func TestKeysAndOwnersThroughEnvoy(t *testing.T) {
 	if reason := in.Header.Get("X-Headgate-Reason"); in.StatusCode != 400 || reason != "LEASE_CONTEXT_INVALID" {
 		t.Errorf("two owners: %d %s, want 400 LEASE_CONTEXT_INVALID", in.StatusCode, reason)
 	}
-	if got, _ := a.get(t, generation); got.status != 200 {
+	got, seen := a.get(t, generation)
+	if got.status != 200 {
 		t.Errorf("the lease: %d %s, want 200", got.status, got.reason())
+	}
+	bound := seen.Headers.Get("X-Omniroute-Connection")
+	twice := out.Clone(t.Context())
+	twice.Header["X-Omniroute-Lease-Owner"] = []string{a.owner}
+	twice.Header["X-Omniroute-Connection"] = []string{bound, "acct-9"}
+	in, err = c.Do(twice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Body.Close()
+	seen = stack.Echo{}
+	if err := json.NewDecoder(in.Body).Decode(&seen); err != nil || !slices.Equal(seen.Headers.Values("X-Omniroute-Connection"), []string{bound}) {
+		t.Errorf("pinned twice: %d, the upstream saw the connections %q (%v), want %s alone", in.StatusCode, seen.Headers.Values("X-Omniroute-Connection"), err, bound)
 	}
 	preflight := must(t, s, c, request{method: "OPTIONS", path: "/v1/session-leases", headers: map[string]string{
 		"origin": "https://app.example", "access-control-request-method": "POST", "access-control-request-headers": "content-type,x-omniroute-lease-owner"}})
