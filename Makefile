@@ -117,9 +117,9 @@ lint: ## Check style with golangci-lint, built from the tools module
 	cd tools/cluster && ../../$(BUILD)/golangci-lint run -c ../../.golangci.yml ./...
 
 .PHONY: generate
-generate: ## Write what is generated: Envoy configuration, references in the documentation
+generate: ## Write what is generated: Envoy configuration, references in the documentation, files of the chart
 	$(GO) test ./deploy/envoy ./docs -update
-	cd test/manifests && $(GO) test . -run TestPrintedFilesAreUpToDate -update
+	cd test/manifests && $(GO) test . -run FilesAreUpToDate -update
 
 .PHONY: image
 image: ## Build the container image headgate/extproc

@@ -36,4 +36,6 @@ for platform in "$@"; do
   fi
   echo "$out/$name.tar.gz"
 done
+go build -C tools/helm -o "$work/helm" helm.sh/helm/v3/cmd/helm
+"$work/helm" package --version "${version#v}" --app-version "$version" --destination "$out" deploy/helm/headgate >/dev/null
 (cd "$out" && rm -f SHA256SUMS && sha256sum -- * >"$work/sums" && mv "$work/sums" SHA256SUMS)

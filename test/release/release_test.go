@@ -138,7 +138,7 @@ func TestNotesOfTheChangelog(t *testing.T) {
 }
 
 // TestReleaseBuild: the archives hold a static binary that says its version, with the licence and the schema; the bill of
-// materials and the checksums are right, and a second build gives the same bytes.
+// materials, the chart and the checksums are right, and a second build gives the same bytes.
 func TestReleaseBuild(t *testing.T) {
 	const version = "v0.0.0-dry-run"
 	here := "linux/" + runtime.GOARCH
@@ -159,7 +159,7 @@ func TestReleaseBuild(t *testing.T) {
 	}
 	archive := "headgate-extproc_" + version + "_linux_" + runtime.GOARCH + ".tar.gz"
 	bill := "headgate-extproc_" + version + "_" + runtime.GOARCH + ".cdx.json"
-	for _, name := range []string{archive, bill} {
+	for _, name := range []string{archive, bill, "headgate-0.0.0-dry-run.tgz"} {
 		if got := digest(t, filepath.Join(first, name)); got != sums[name] {
 			t.Errorf("%s: checksum %s, SHA256SUMS says %q", name, got, sums[name])
 		}
