@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -210,9 +211,19 @@ func TestWhatCannotBeAppliedIsTriedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
+		var mu sync.Mutex
 		var tries []time.Duration
 		fails := true
+		tried := func(fail bool) (at []time.Duration) { // since the last call; and how it goes from now on
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			at, tries, fails = tries, nil, fail
+			return at
+		}
 		w := NewWatcher(c, WatchOptions{Path: path, Poll: 3 * time.Second, Apply: func(*Config) error {
+			mu.Lock()
+			defer mu.Unlock()
 			tries = append(tries, time.Since(began).Round(time.Second))
 			if fails {
 				return errors.New("the store is away")
@@ -224,29 +235,25 @@ func TestWhatCannotBeAppliedIsTriedAgain(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); w.run(ctx, &notices{path: path}) }()
 		time.Sleep(200*time.Second - time.Millisecond)
-		synctest.Wait()
 		want := []time.Duration{0, 1, 3, 7, 15, 31, 63, 123, 183}
 		for i := range want {
 			want[i] *= time.Second
 		}
-		if !slices.Equal(tries, want) {
-			t.Errorf("tried at %v, want %v", tries, want)
+		if got := tried(true); !slices.Equal(got, want) {
+			t.Errorf("tried at %v, want %v", got, want)
 		}
 		if s := w.Status(); s.LastSuccess || s.Failures != int64(len(want)) || !strings.Contains(s.LastError, "the store is away") {
 			t.Errorf("status %+v, want %d failures and the reason", s, len(want))
 		}
-		tries = nil
 		overwrite(t, path, maxWait(3))
 		time.Sleep(5 * time.Second) // a poll, at 201 s, and a retry a second later
-		synctest.Wait()
-		if want := []time.Duration{201 * time.Second, 202 * time.Second, 204 * time.Second}; !slices.Equal(tries, want) {
-			t.Errorf("after a change tried at %v, want %v", tries, want)
+		want = []time.Duration{201 * time.Second, 202 * time.Second, 204 * time.Second}
+		if got := tried(false); !slices.Equal(got, want) {
+			t.Errorf("after a change tried at %v, want %v", got, want)
 		}
-		fails, tries = false, nil
 		time.Sleep(time.Minute)
-		synctest.Wait()
-		if s := w.Status(); len(tries) != 1 || !s.LastSuccess || s.Count != 1 || s.LastError != "" {
-			t.Errorf("%d tries once nothing is in the way, status %+v; want one and a success", len(tries), s)
+		if s, got := w.Status(), tried(false); len(got) != 1 || !s.LastSuccess || s.Count != 1 || s.LastError != "" {
+			t.Errorf("%d tries once nothing is in the way, status %+v; want one and a success", len(got), s)
 		}
 		cancel()
 		<-done
