@@ -55,12 +55,12 @@ func TestSpellingsThatLeaveACluster(t *testing.T) {
 		{"/v1/messages%3Ba=b", "default"},
 		{"/v1/messages%20", "default"},
 	} {
-		before := decisionsBy(t, s, "cluster")
+		before := decisionsBy(t, s, "route_cluster")
 		raw := dialRaw(t, s)
 		raw.say(t, "POST %s HTTP/1.1\nHost: t\nContent-Length: 2000000\n\n", c.path)
 		got := raw.mustAnswer(t, "POST")
 		refusedAs(t, c.path+" with a body above the maximum", got, nil, 413, "payload_too_large")
-		if after := decisionsBy(t, s, "cluster"); after[c.cluster] != before[c.cluster]+1 {
+		if after := decisionsBy(t, s, "route_cluster"); after[c.cluster] != before[c.cluster]+1 {
 			t.Errorf("%s: decisions by cluster %v before and %v after, want one more of %s", c.path, before, after, c.cluster)
 		}
 	}
