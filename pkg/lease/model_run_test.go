@@ -203,9 +203,15 @@ func (w *world) drainStep(t *rapid.T) {
 
 // inFlight holds what an exchange in flight is promised: on its connection nobody else has a lease unless it was told.
 func (w *world) inFlight(t *rapid.T, now time.Time) {
+	if now.Before(w.grace) {
+		return
+	}
 	for _, x := range w.flights {
 		if x.told.Load() != nil {
 			continue
+		}
+		if l := w.live(x.owner, now); l == nil || l.generation != x.generation || l.connection != x.connection || l.token != x.token {
+			t.Fatalf("owner %d is in flight on %s with generation %d and token %d and was not told; its lease is %+v", x.owner, x.connection, x.generation, x.token, l)
 		}
 		if l := w.bound[x.connection]; l != nil && l.expires.After(now) && (l.owner != x.owner || l.token != x.token) {
 			t.Fatalf("owner %d is in flight on %s with token %d and was not told; the connection is leased to %d with token %d",
@@ -227,6 +233,9 @@ func (w *world) invariant(t *rapid.T) {
 		return func(time.Time) {
 			if err != nil {
 				t.Fatalf("list: %v", err)
+			}
+			if w.exact {
+				w.resync(t)
 			}
 			w.inFlight(t, before)
 			owners := map[string]string{}

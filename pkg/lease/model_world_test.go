@@ -24,10 +24,14 @@ type world struct {
 	drop    atomic.Bool   // the next answer is lost
 	dropped []any         // the answer that was
 	flights []*flight     // only where exact
+	grace   time.Time     // until then what the service could not see may not be known to it
 	steps   int
 }
 
-const modelOwners = 4
+const (
+	modelOwners = 4
+	seenWithin  = 2 * time.Second // what another process did, or a lost answer said
+)
 
 // interposed loses an answer.
 func (w *world) interposed(script string, value any, err error) error {
@@ -52,6 +56,9 @@ func (w *world) step(f func(before time.Time) func(after time.Time)) {
 		verify := f(before)
 		w.drop.Store(false)
 		synctest.Wait() // what goes on in the background is over
+		if w.dropped != nil {
+			w.grace = w.now().Add(seenWithin)
+		}
 		verify(w.now())
 		return
 	}
@@ -77,7 +84,7 @@ func sameMillisecond(a, b time.Time) bool { return a.UnixMilli() == b.UnixMilli(
 func (w *world) actions() map[string]func(*rapid.T) {
 	actions := map[string]func(*rapid.T){
 		"acquire": w.acquireStep, "renew": w.renewStep, "release": w.releaseStep, "status": w.statusStep, "end": w.endStep,
-		"check": w.checkStep, "check again": w.checkStep, "unmanaged": w.unmanagedStep, "cooldown": w.cooldownStep,
+		"check": w.checkStep, "a lease moves": w.moveStep, "a lease is used": w.useStep, "unmanaged": w.unmanagedStep, "cooldown": w.cooldownStep,
 		"end cooldown": w.endCooldownStep, "time passes": w.timePasses, "store loses": w.loseStep, "answer is lost": w.dropStep,
 		"": w.invariant,
 	}
@@ -236,10 +243,45 @@ func (w *world) endStep(t *rapid.T) {
 
 func (w *world) checkStep(t *rapid.T) {
 	n, who, a := w.drawAsk(t)
-	name := drawModel(t)
-	pin := rapid.SampledFrom([]string{"", "", "acct-1", "acct-2"}).Draw(t, "pin")
+	w.checkAs(t, n, who, a, drawModel(t), rapid.SampledFrom([]string{"", "", "acct-1", "acct-2"}).Draw(t, "pin"))
+}
+
+// drawLive is a live lease, nil where there is none.
+func (w *world) drawLive(t *rapid.T) *modelLease {
+	var live []*modelLease
+	for _, c := range w.connections[""] {
+		if l := w.bound[c]; l != nil && l.expires.After(w.now()) && w.live(l.owner, w.now()) == l {
+			live = append(live, l)
+		}
+	}
+	if len(live) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(live).Draw(t, "lease")
+}
+
+func (w *world) useStep(t *rapid.T) {
+	if l := w.drawLive(t); l != nil {
+		a := lease.Ask{Pool: pool, Owner: owner(t, l.owner), Generation: l.generation, Identity: w.svc.Identify(l.principal)}
+		w.checkAs(t, l.owner, l.principal, a, drawModel(t), "")
+	}
+}
+
+// moveStep puts the connection of a lease into cooldown and uses it.
+func (w *world) moveStep(t *rapid.T) {
+	l := w.drawLive(t)
+	if l == nil {
+		return
+	}
+	w.cool(t, l.connection, w.ttl)
+	w.checkAs(t, l.owner, l.principal, lease.Ask{Pool: pool, Owner: owner(t, l.owner), Generation: l.generation, Identity: w.svc.Identify(l.principal)},
+		rapid.SampledFrom([]string{"", "small", "large"}).Draw(t, "model"), "")
+}
+
+func (w *world) checkAs(t *rapid.T, n int, who string, a lease.Ask, name, pin string) {
 	fly := rapid.Bool().Draw(t, "stays in flight")
 	w.step(func(before time.Time) func(time.Time) {
+		given := max(w.number, w.highest)
 		f, r := w.svc.Check(context.Background(), lease.FenceAsk{
 			Pool: pool, Owner: a.Owner, Generation: a.Generation, Identity: a.Identity, Pin: pin, Model: name,
 		})
@@ -257,6 +299,9 @@ func (w *world) checkStep(t *rapid.T) {
 				got = "MOVED"
 			}
 			w.same(t, "check", lease.Lease{Outcome: got}, r, want)
+			if f.Moved && f.Token <= given {
+				t.Fatalf("moved to %s with token %d, %d was given before", f.Connection, f.Token, given)
+			}
 			w.resync(t)
 			if r == nil {
 				w.sent(t, n, a.Generation, connection, f)
@@ -285,7 +330,10 @@ func (w *world) unmanagedStep(t *rapid.T) {
 
 func (w *world) cooldownStep(t *rapid.T) {
 	c := drawConnection(t)
-	d := time.Duration(rapid.Int64Range(1, int64(w.ttl/time.Millisecond)).Draw(t, "ms")) * time.Millisecond
+	w.cool(t, c, time.Duration(rapid.Int64Range(1, int64(w.ttl/time.Millisecond)).Draw(t, "ms"))*time.Millisecond)
+}
+
+func (w *world) cool(t *rapid.T, c string, d time.Duration) {
 	w.step(func(before time.Time) func(time.Time) {
 		r := w.svc.SetCooldown(context.Background(), pool, c, d)
 		return func(after time.Time) {
@@ -341,6 +389,7 @@ func (w *world) loseStep(t *rapid.T) {
 	w.step(func(time.Time) func(time.Time) {
 		w.svc.Forget(pool)
 		w.lose()
+		w.grace = w.now().Add(seenWithin)
 		return func(time.Time) {}
 	})
 }

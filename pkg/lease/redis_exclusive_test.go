@@ -321,7 +321,7 @@ func noImmortals(t *testing.T, server *stack.Redis) {
 
 func TestNeverTwoOwnersOverResharding(t *testing.T) {
 	t.Parallel()
-	ctx := within(t, time.Minute)
+	ctx := within(t, 3*time.Minute)
 	cluster, err := stack.StartRedisCluster(ctx, 3, stack.RedisOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -368,7 +368,7 @@ func TestNeverTwoOwnersOverResharding(t *testing.T) {
 
 func TestNeverTwoOwnersOverAFailover(t *testing.T) {
 	t.Parallel()
-	ctx := within(t, 90*time.Second)
+	ctx := within(t, 3*time.Minute)
 	group, err := stack.StartSentinel(ctx, 1, 3, stack.RedisOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -394,7 +394,7 @@ func TestNeverTwoOwnersOverAFailover(t *testing.T) {
 	}
 	before.Kill()
 	died := time.Now()
-	eventually(t, patience, "another primary", func() bool {
+	eventually(t, 2*patience, "another primary", func() bool {
 		p, err := group.Primary(ctx)
 		return err == nil && p != before
 	})

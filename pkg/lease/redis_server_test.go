@@ -235,7 +235,9 @@ func TestLoadingStoreIsWaitedFor(t *testing.T) {
 	}()
 	server := startRedis(t)
 	relay := startRelay(t, l.Addr().String())
-	svc := newService(t, strict(settings("acct-1"), relay.Addr))
+	s := strict(settings("acct-1"), relay.Addr)
+	s.Store.Redis.CallTimeout = 250 * time.Millisecond
+	svc := newService(t, s)
 	ctx := within(t, 2*patience)
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if _, r := svc.Check(ctx, fence(t, svc, 1, teamA, 1)); reason(r) != lease.ServiceUnavailable {
