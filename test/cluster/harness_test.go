@@ -101,7 +101,14 @@ func apply(t *testing.T, manifests string) {
 func namespace(t *testing.T, prefix string) string {
 	t.Helper()
 	name := prefix + "-" + strconv.FormatInt(time.Now().Unix()%1_000_000, 10)
-	apply(t, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+name+"\n  labels: {pod-security.kubernetes.io/enforce: restricted}\n")
+	namespaceCalled(t, name, "restricted")
+	return name
+}
+
+// namespaceCalled makes a namespace that enforces a Pod Security Standard, and deletes it after the test.
+func namespaceCalled(t *testing.T, name, standard string) {
+	t.Helper()
+	apply(t, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+name+"\n  labels: {pod-security.kubernetes.io/enforce: "+standard+"}\n")
 	t.Cleanup(func() {
 		if t.Failed() {
 			describe(t, name)
@@ -115,7 +122,6 @@ func namespace(t *testing.T, prefix string) string {
 			t.Errorf("delete the namespace: %v", err)
 		}
 	})
-	return name
 }
 
 // upstream starts the demo upstream behind a Service.
@@ -160,8 +166,8 @@ func describe(t *testing.T, namespace string) {
 
 // overlay is an overlay of a user's own on top of a shipped one.
 type overlay struct {
-	shipped   string // folder under deploy/k8s
-	namespace string
+	shipped   string            // folder under deploy/k8s
+	namespace string            // empty leaves each object in its own
 	patches   []string          // items of the list of patches
 	settings  func(s settings)  // changes headgate.yaml; nil leaves it as shipped
 	template  string            // name of the config map with headgate.yaml when it is not headgate-config
@@ -196,7 +202,10 @@ func (o overlay) apply(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: " + o.namespace + "\nresources: [" + relative + "]\n" + o.extra
+	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + relative + "]\n" + o.extra
+	if o.namespace != "" {
+		text += "namespace: " + o.namespace + "\n"
+	}
 	write := func(name, content string) {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -345,7 +354,13 @@ func eventually(t *testing.T, within time.Duration, what string, check func() er
 // adminURL forwards a port to the admin port of a pod's sidecar, which listens on loopback, and returns its URL.
 func adminURL(t *testing.T, namespace, pod string) string {
 	t.Helper()
-	c := command(t.Context(), "kubectl", "-n", namespace, "port-forward", "pod/"+pod, ":9003")
+	return forward(t, namespace, pod, "9003")
+}
+
+// forward forwards a port on loopback to a port of a pod and returns its URL.
+func forward(t *testing.T, namespace, pod, port string) string {
+	t.Helper()
+	c := command(t.Context(), "kubectl", "-n", namespace, "port-forward", "pod/"+pod, ":"+port)
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

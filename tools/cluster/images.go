@@ -24,6 +24,11 @@ func buildImages(ctx context.Context, f folders) error {
 	}
 	made["pause"] = image{names: []string{pauseImage}, user: "65535:65535", entrypoint: []string{"/pause"}, files: []file{program755("pause", f.Bin+"/pause")}}
 	made["coredns"] = image{names: []string{dnsImage}, user: "65532:65532", entrypoint: []string{"/coredns"}, files: []file{program755("coredns", f.Bin+"/coredns")}}
+	control := f.Bin + "/envoy-gateway"
+	made["envoy-gateway"] = image{
+		names: []string{"docker.io/envoyproxy/gateway:v1.9.1"}, user: "65532:65532", entrypoint: []string{"envoy-gateway"},
+		files: []file{program755("usr/local/bin/envoy-gateway", control), {path: "tmp", mode: fs.ModeDir | fs.ModeSticky | 0o777}},
+	}
 	for name, i := range made {
 		if err := i.write(filepath.Join(f.Images, name+".tar")); err != nil {
 			return err

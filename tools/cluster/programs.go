@@ -40,6 +40,7 @@ func programs(f folders) ([]program, error) {
 			"github.com/containerd/containerd/v2/cmd/ctr", "github.com/containernetworking/plugins/plugins/ipam/host-local",
 			"github.com/containernetworking/plugins/plugins/main/loopback", "github.com/containernetworking/plugins/plugins/main/ptp",
 		}, expects: "two minutes"},
+		{name: "envoy-gateway", folder: "gateway", from: []string{"github.com/envoyproxy/gateway/cmd/envoy-gateway"}, expects: "five minutes of processor time"},
 		{name: "runc", folder: "runtime", from: []string{"github.com/opencontainers/runc"}, cgo: true, tags: "seccomp,netgo,osusergo"},
 		{
 			name: "kube", folder: "kube", from: []string{"."}, expects: "twelve minutes of processor time",
