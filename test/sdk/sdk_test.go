@@ -31,7 +31,7 @@ const settings = `
 bytes: {largeBody: 64KiB, hardMaxBody: 1MiB, budget: {override: 2MiB, floor: 1MiB}, queue: {calmWait: 50ms, maxWait: 50ms}}
 clusters:
   gateway: {fanout: {issueParent: true}}
-  full: {lanes: {mode: enforce, virtualLanes: true, minLimit: 8, initialLimit: 8, maxLimit: 8}}
+  full: {lanes: {mode: enforce, virtualLanes: true, minLimit: 8, initialLimit: 8, maxLimit: 8, maxShare: 1}}
 leases: {ttl: 10m}
 `
 
