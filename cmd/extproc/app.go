@@ -219,6 +219,7 @@ func (a *app) healthDocument() admin.Health {
 		Leases:         admin.NewLeases(a.leases.State(), a.metrics.Pools(), a.connections()),
 		RecentRefusals: a.metrics.Refusals(), Config: a.reloads(),
 	}
+	h.Traffic = admin.NewTraffic(a.server.WithoutTenant(), a.config.Load(), h.AdaptiveAdmission)
 	if h.Leases.Status != "ok" {
 		h.Status = h.Leases.Status
 	}

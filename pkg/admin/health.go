@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/pkg/adaptive"
@@ -20,9 +21,28 @@ type Health struct {
 	ChatAdmission     budget.Snapshot              `json:"chatAdmission"`
 	AdaptiveAdmission map[string]adaptive.Snapshot `json:"adaptiveAdmission"` // by route cluster
 	Leases            *Leases                      `json:"leases,omitempty"`
+	Traffic           Traffic                      `json:"traffic"`
 	RecentRefusals    []telemetry.Refusal          `json:"recentRefusals"` // the newest first
 	Config            config.ReloadStatus          `json:"config"`
 	Time              time.Time                    `json:"time"`
+}
+
+// Traffic says what of the configuration the traffic does not meet; Envoy's side of it is often the cause, which extproc doctor finds.
+type Traffic struct {
+	RequestsWithoutTenant int64    `json:"requestsWithoutTenant"` // since the start, in which no tenant source had a value; 0 without sources
+	UnseenClusters        []string `json:"unseenClusters"`        // entries of clusters that no request was for since the start
+}
+
+// NewTraffic compares the configured clusters with those that were seen.
+func NewTraffic(withoutTenant int64, c *config.Config, seen map[string]adaptive.Snapshot) Traffic {
+	t := Traffic{RequestsWithoutTenant: withoutTenant, UnseenClusters: []string{}}
+	for name, cluster := range c.Clusters {
+		if _, ok := seen[name]; !ok && name != config.AnyCluster && cluster.Lanes.Mode != adaptive.Off {
+			t.UnseenClusters = append(t.UnseenClusters, name)
+		}
+	}
+	slices.Sort(t.UnseenClusters)
+	return t
 }
 
 // Exchanges counts what the processor serves.

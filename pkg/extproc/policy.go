@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"sync/atomic"
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/config"
@@ -22,6 +23,7 @@ type policy struct {
 	leases     *lease.Service  // knows the principals
 	laneKey    []byte          // of the lane names
 	named      map[string]bool // tenants whose lanes have their names
+	anonymous  *atomic.Int64   // requests in which no tenant source had a value
 }
 
 // source is a compiled config.Source.
@@ -44,7 +46,7 @@ func newPolicy(c *config.Config, s *Server) *policy {
 	return &policy{
 		named:  named,
 		config: c, tenants: compile(c.Tenant.Sources), principals: compile(c.PrincipalSources),
-		parents: s.parents, leases: s.leases, laneKey: s.laneKey,
+		parents: s.parents, leases: s.leases, laneKey: s.laneKey, anonymous: &s.anonymous,
 	}
 }
 
@@ -76,6 +78,9 @@ func (p *policy) tenantOf(m *wire.Message) tenant {
 	id, _ := p.identify(m, p.tenants)
 	raw := id.Principal
 	if raw == "" {
+		if len(p.tenants) > 0 {
+			p.anonymous.Add(1)
+		}
 		return tenant{}
 	}
 	return tenant{name: p.laneName(raw), weight: cmp.Or(p.config.Tenant.Weights[raw], 1)}

@@ -61,6 +61,7 @@ type Server struct {
 	clusters   clusters
 	witnesses  witnesses
 	active     atomic.Int64
+	anonymous  atomic.Int64
 	background sync.WaitGroup
 	letGo      chan struct{}
 
@@ -107,6 +108,9 @@ func (s *Server) APIListensOn(bound net.Addr) {
 
 // Active is the number of exchanges in flight.
 func (s *Server) Active() int64 { return s.active.Load() }
+
+// WithoutTenant is the number of requests so far in which none of the configured tenant sources had a value.
+func (s *Server) WithoutTenant() int64 { return s.anonymous.Load() }
 
 // LetGo ends every decided exchange's stream with OK, now and from now on: Envoy carries on without us and clients
 // notice nothing. Undecided ones get their decision first. It must be called once at most.

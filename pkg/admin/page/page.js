@@ -83,6 +83,11 @@
     $("status").className = "pill " + (health.status === "ok" ? "good" : "warn");
     $("config-error").hidden = !health.config.lastError;
     $("config-error").textContent = health.config.lastError ? "Last reload failed: " + health.config.lastError : "";
+    const traffic = health.traffic, unseen = traffic.unseenClusters || [];
+    $("without-tenant").hidden = !traffic.requestsWithoutTenant;
+    $("without-tenant").textContent = whole.format(traffic.requestsWithoutTenant) + " requests had no tenant: no source of tenant.sources had a value.";
+    $("unseen-clusters").hidden = unseen.length === 0;
+    $("unseen-clusters").textContent = "No request yet for: " + unseen.join(", ");
   }
 
   // Charts: lines over the points that are kept, the newest at the right.
