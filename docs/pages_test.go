@@ -182,7 +182,7 @@ func TestStepReasons(t *testing.T) {
 	explained := code(t, "tuning.md")
 	for _, r := range []adaptive.StepReason{
 		adaptive.StepHold, adaptive.StepFrozen, adaptive.StepCritical, adaptive.StepPressure, adaptive.StepOverload,
-		adaptive.StepLatency, adaptive.StepGrow, adaptive.StepRecover,
+		adaptive.StepLatency, adaptive.StepRestore, adaptive.StepEase, adaptive.StepGrow, adaptive.StepRecover,
 	} {
 		if !slices.Contains(explained, string(r)) {
 			t.Errorf("tuning.md does not explain %q", r)

@@ -56,7 +56,8 @@ func atOnce(t TenantResult) int {
 	return n
 }
 
-// SickGoals: an upstream a hundred times slower does not become normal, and one that is well again is used again.
+// SickGoals: an upstream a hundred times slower, whatever the limit, is not made worse by a limit that falls to the least, and
+// one that is well again is used again.
 func SickGoals(run Runner, sick time.Duration) []Goal {
 	const well = 3 * time.Minute
 	sizes := fixed(8, 50*time.Millisecond, 0.3, 0)
@@ -68,14 +69,12 @@ func SickGoals(run Runner, sick time.Duration) []Goal {
 			{At: well + sick, Do: func(r *Run) { r.Upstream.Slowdown = 1 }},
 		},
 	}
-	settings := Enforcing()
-	r := run(s, Headgate(settings))
+	r := run(s, Headgate(Enforcing()))
 	at := func(d time.Duration) float64 { return r.Limits[int(d/time.Second)-1] }
-	before := at(well)
 	return []Goal{
-		atMost("100x slower: limit after a minute", at(well+time.Minute), float64(settings.MinLimit), "from %.0f", before),
-		atMost("100x slower: limit at the end", at(well+sick), 2*float64(settings.MinLimit), "after %v", sick),
-		atLeast("well again: limit after two minutes", at(well+sick+2*time.Minute), 0.8*before, ""),
+		atLeast("100x slower: limit at the end over the capacity", at(well+sick)/capacity, 0.5, "after %v", sick),
+		atMost("100x slower: limit at the end over the capacity, at most", at(well+sick)/capacity, 4, ""),
+		atLeast("well again: limit after two minutes over the capacity", at(well+sick+2*time.Minute)/capacity, 0.8, "%.0f before", at(well)),
 	}
 }
 

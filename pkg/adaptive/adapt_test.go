@@ -266,8 +266,9 @@ func TestLongStreamsAreNoSlowResponses(t *testing.T) {
 	})
 }
 
-// Fifty milliseconds, then a hundred times that for half an hour, then fifty again.
-func TestALongOverloadDoesNotBecomeNormal(t *testing.T) {
+// A hundred times the service time for half an hour, whatever the limit, is no overload of ours: a lower limit would only
+// refuse more. When it is over, the limit is not lower than before.
+func TestASlowServiceDoesNotHoldTheLimitDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, benchSettings())
@@ -281,14 +282,11 @@ func TestALongOverloadDoesNotBecomeNormal(t *testing.T) {
 		}
 		limits, _ := load{perSecond: 200, cost: 5, latency: latency}.run(r, 40*time.Minute, 1)
 		at := func(d time.Duration) float64 { return limits[int(d/time.Second)] }
-		if l := at(6 * time.Minute); l > 10 {
-			t.Errorf("after a minute of overload: limit %v", l)
-		}
-		if l := at(34*time.Minute + 50*time.Second); l > 16 {
-			t.Errorf("after 30 minutes of overload: limit %v, want at most twice the least", l)
-		}
-		if before, l := at(4*time.Minute+50*time.Second), at(37*time.Minute); l < min(.8*64, .8*before) {
-			t.Errorf("two minutes after it: limit %v, before it %v", l, before)
+		before := at(4*time.Minute + 50*time.Second)
+		for _, d := range []time.Duration{7 * time.Minute, 20 * time.Minute, 34*time.Minute + 50*time.Second, 37 * time.Minute} {
+			if l := at(d); l < .8*min(64, before) {
+				t.Errorf("limit %v after %v, before it %v", l, d, before)
+			}
 		}
 		r.empty()
 	})

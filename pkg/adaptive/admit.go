@@ -44,6 +44,7 @@ func (c *Controller) acquireLocked(p *Permit, r Request, child bool, now int64) 
 		l.weight = min(max(cmp.Or(r.Weight, 1), leastWeight), mostWeight)
 	}
 	p.c, p.lane, p.cost, p.epoch = c, l, clampCost(r.Cost), c.epoch
+	p.class, p.priced = r.Class, p.cost
 	p.tokens, p.forward, p.forwarded = r.Tokens, r.Forward, notForwarded
 	p.arrived, p.started = c.now, c.now
 	verdict, reason := c.decideLocked(p, r, child)
@@ -120,7 +121,7 @@ func (c *Controller) fitsLocked(cost int) bool {
 // (the last dispatch saw to that), so that capacity they cannot use is at stake, not their turn. A newcomer behind its own
 // lane, behind a reservation, or far ahead in its share has to queue.
 func (c *Controller) passesLocked(l *lane, cost int) bool {
-	if !c.fitsLocked(cost) {
+	if !c.fitsLocked(cost) || c.retry.holds(c.now) {
 		return false
 	}
 	if c.waiting.count == 0 {
@@ -229,6 +230,10 @@ func (c *Controller) repriceLocked(p *Permit, cost int) {
 // releaseLocked gives back what a running request holds.
 func (c *Controller) releaseLocked(p *Permit) {
 	p.stage = stageEnded
+	if p.expected {
+		p.expected = false
+		c.expected.remove(p)
+	}
 	c.active.sub(p.place)
 	switch {
 	case p.queued:

@@ -39,17 +39,19 @@ type Controller struct {
 	workCost float64
 
 	deadlines deadlines
+	expected  deadlines // of the first tokens that are not looked for
 	timer     *time.Timer
 	armed     int64 // when the timer fires; 0 = not set
 
 	state  state
 	window window
-	curve  curve
+	curves [populations]curve
 	counts counts
 	signal Signal
 
 	headersAtOnce bool // with the signal headers: they say nothing
 
+	retry    retry
 	troubled bool // some lane has been refused, or failed, lately
 }
 
@@ -82,12 +84,14 @@ func newController(s Settings, maxLanes int, onStep func(StepReason, int, int)) 
 		settings: s,
 		lanes:    lanes{byID: make(map[string]*lane), max: max(1, maxLanes)},
 		counts:   counts{steps: make(map[StepReason]int64)},
-		state:    state{limit: min(max(s.InitialLimit, s.MinLimit), s.MaxLimit), cv2: 1},
+		state:    state{limit: min(max(s.InitialLimit, s.MinLimit), s.MaxLimit)},
 	}
 	c.window.end = int64(s.Window)
-	c.curve = newCurve()
-	c.state.reference = float64(c.state.limit)
+	for i := range c.curves {
+		c.curves[i] = newCurve()
+	}
 	c.deadlines.reset(int64(s.MaxWait), 0)
+	c.expected.reset(int64(expectedSpan), 0)
 	c.off.Store(s.Mode == Off)
 	return c
 }
@@ -194,9 +198,12 @@ func (c *Controller) tick() {
 	c.expireLocked()
 	c.dispatchLocked()
 	if c.waiting.count > 0 {
-		c.armLocked(min(c.deadlines.next(), c.window.end))
+		c.armLocked(min(c.deadlines.next(), c.window.end, c.nextExpectedLocked(), c.retry.next(c.now)))
 	}
 }
+
+// expectedSpan is what a quarter of the wheel of expected first tokens spans; later ones share its slots.
+const expectedSpan = 10 * time.Second
 
 // armLocked makes the timer fire at t, unless it fires earlier anyway.
 func (c *Controller) armLocked(t int64) {

@@ -13,9 +13,8 @@ type curve struct {
 	shape [costClasses]float64
 	took  [costClasses]float64 // decaying sum of latency, in units of the window's level
 	cost  [costClasses]float64 // decaying sum of cost
-	calm  [costClasses]float64 // the part of cost that the long average has learned from
 
-	window [costClasses]struct{ latency, cost, calm float64 }
+	window [costClasses]struct{ latency, cost float64 }
 	fresh  bool // the window has samples
 }
 
@@ -48,21 +47,18 @@ func costClass(cost int) int {
 func (c *curve) expected(cost int) float64 { return c.shape[costClass(cost)] * float64(cost) }
 
 // add a sample to the window's; the result is its expected cost.
-func (c *curve) add(cost int, latency float64, calm bool) (expected float64) {
+func (c *curve) add(cost int, latency float64) (expected float64) {
 	k := costClass(cost)
 	w := &c.window[k]
 	w.latency += latency
 	w.cost += float64(cost)
-	if calm {
-		w.calm += float64(cost)
-	}
 	c.fresh = true
 	return c.shape[k] * float64(cost)
 }
 
-// learn from the window's samples, and forget them. all says that the long average took all of them, not only the calm
-// ones. The result is what the long average must be multiplied by to mean the same under the new shape.
-func (c *curve) learn(all bool) float64 {
+// learn from the window's samples, and forget them. The result is what averages from before must be multiplied by to mean
+// the same under the new shape.
+func (c *curve) learn() float64 {
 	if !c.fresh {
 		return 1
 	}
@@ -78,15 +74,11 @@ func (c *curve) learn(all bool) float64 {
 	var before, after float64
 	for k := range c.window {
 		w := &c.window[k]
-		if all {
-			w.calm = w.cost
-		}
 		c.took[k] = c.took[k]*curveKeep + w.latency/level
 		c.cost[k] = c.cost[k]*curveKeep + w.cost
-		c.calm[k] = c.calm[k]*curveKeep + w.calm
-		before += c.calm[k] * c.shape[k]
+		before += c.cost[k] * c.shape[k]
 		c.shape[k] = max(minShape, (c.took[k]+shapePrior)/(c.cost[k]+shapePrior))
-		after += c.calm[k] * c.shape[k]
+		after += c.cost[k] * c.shape[k]
 	}
 	clear(c.window[:])
 	c.fresh = false

@@ -24,9 +24,9 @@ func TestCurveLearnsWhatTheCostDoesNotSay(t *testing.T) {
 	level := mean(&c, 6, 6, 8, 20)
 	for range 400 {
 		for _, cost := range []int{6, 6, 8, 20} {
-			c.add(cost, latency(cost), true)
+			c.add(cost, latency(cost))
 		}
-		level *= c.learn(false)
+		level *= c.learn()
 	}
 	small, large = mean(&c, 6), mean(&c, 20)
 	if math.Abs(large/small-1) > .05 {
@@ -42,9 +42,9 @@ func TestCurveDoesNotTakeASlowUpstreamForAShape(t *testing.T) {
 	c := newCurve()
 	for i := range 400 {
 		slow := 1 + float64(i)
-		c.add(5, 5*slow, false)
-		c.add(50, 50*slow, false)
-		c.learn(false)
+		c.add(5, 5*slow)
+		c.add(50, 50*slow)
+		c.learn()
 	}
 	for _, cost := range []int{5, 50} {
 		if got := c.expected(cost); math.Abs(got/float64(cost)-1) > 1e-9 {

@@ -7,7 +7,7 @@ import (
 
 // dispatchLocked lets waiters in until nobody who waits fits.
 func (c *Controller) dispatchLocked() {
-	for c.waiting.count > 0 {
+	for c.waiting.count > 0 && !c.retry.holds(c.now) {
 		p := c.pickLocked()
 		if p == nil {
 			return
@@ -101,7 +101,7 @@ func (c *Controller) enqueueLocked(p *Permit, r Request) {
 		c.order.push(l, l.lift(c.now, c.virtual))
 	}
 	c.deadlines.add(p, c.now)
-	c.armLocked(min(p.deadline, c.window.end))
+	c.armLocked(min(p.deadline, c.window.end, c.nextExpectedLocked(), c.retry.next(c.now)))
 }
 
 // afterEnqueueLocked lets a newcomer past its own lane's head, if a dispatch would.

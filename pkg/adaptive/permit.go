@@ -11,7 +11,7 @@ type Permit struct {
 	c          *Controller // nil: never asked, or lanes are off; everything is a no-op then
 	lane       *lane
 	prev, next *Permit // neighbours in the lane's queue
-	// Neighbours in the slot of the wheel.
+	// Neighbours in the slot of a wheel.
 	beforeDeadline, afterDeadline *Permit
 
 	ready  chan struct{} // made when the permit waits
@@ -25,7 +25,9 @@ type Permit struct {
 	cost      int // what its lane pays for now
 	place     int // what it takes of the limit
 	charged   int // what the lane was charged ahead for
+	priced    int // cost of the request, while cost may be that of its generation
 	tokens    int64
+	class     Class
 	perWeight float64
 	estimate  float64 // charged ahead to the lane
 	used      float64 // metered, up to since
@@ -34,11 +36,11 @@ type Permit struct {
 	seq       uint64
 	arrived   int64
 	started   int64 // when it was admitted
-	deadline  int64
+	deadline  int64 // of the wait; later of the price
 	forwarded int64 // when the latency sample began
-	calm      bool  // it found the upstream calm
 	forward   bool  // forwarding starts with the admission
-	begun     bool  // the response has begun
+	generates bool  // the cost has dropped to that of the generation
+	expected  bool  // the cost will drop at the deadline
 	unsampled bool  // no latency sample, or none any more
 	answer    Answer
 }
@@ -119,9 +121,10 @@ func (p *Permit) Raise(cost int) {
 	now := c.clock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cost = clampCost(cost); p.stage == stageActive && !p.begun && cost > p.cost {
+	if cost = clampCost(cost); p.stage == stageActive && !p.generates && cost > p.cost {
 		c.advanceLocked(now)
 		c.repriceLocked(p, cost)
+		p.priced = cost
 		c.dispatchLocked() // not the room but the order may have changed
 	}
 }
@@ -134,8 +137,10 @@ func (p *Permit) Forwarded() {
 	}
 	now := c.clock()
 	c.mu.Lock()
-	c.forwardLocked(p, now)
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if p.stage == stageActive {
+		c.forwardLocked(p, now)
+	}
 }
 
 // NoSample says that this exchange's latency means nothing: upgrades, CONNECT, bidirectional streams, and responses
@@ -155,19 +160,6 @@ func (p *Permit) meter(now int64) {
 	if now > p.since {
 		p.used += float64(p.cost) * p.perWeight * seconds(now-p.since)
 		p.since = now
-	}
-}
-
-func (c *Controller) firstByteLocked(p *Permit, now int64) {
-	if p.stage != stageActive || p.begun {
-		return
-	}
-	c.advanceLocked(now)
-	c.sampleLocked(p)
-	p.begun = true
-	if cost := c.settings.generationCost(p.tokens); p.cost > cost {
-		c.repriceLocked(p, cost)
-		c.dispatchLocked()
 	}
 }
 

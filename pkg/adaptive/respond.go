@@ -1,6 +1,9 @@
 package adaptive
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Class is a population of responses with a latency of its own.
 type Class uint8
@@ -43,8 +46,8 @@ type Response struct {
 	Unsampled  bool          // the cluster has a better signal, but no FirstToken call follows for this response
 }
 
-// Respond says that the response's headers are there. Unless FirstToken is going to follow, the cost drops to the
-// generation cost now.
+// Respond says that the response's headers are there. When they are all that will be seen of the first token, the cost drops to
+// the generation cost: at once, or for a response whose first token is not looked for, when it is expected.
 func (p *Permit) Respond(r Response) {
 	c := p.c
 	if c == nil {
@@ -54,14 +57,27 @@ func (p *Permit) Respond(r Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.signal, c.headersAtOnce = r.Signal, r.AtOnce
-	p.answer = r.Answer
-	fromHeaders := r.Signal == FromHeaders && r.Answer == AnswerAccepted
-	if r.Class == Whole || (!fromHeaders && (r.Unsampled || r.Answer != AnswerAccepted)) {
+	p.answer, p.class = r.Answer, r.Class
+	if p.stage != stageActive {
+		return
+	}
+	c.advanceLocked(now)
+	switch {
+	case r.Answer != AnswerAccepted:
 		p.unsampled = true
+		if r.Answer == AnswerRefused {
+			c.retry.asked(p.lane, c.now, min(r.RetryAfter, c.settings.MaxWait))
+		}
+		c.generateLocked(p)
+	case r.Class == Whole:
+		c.generateLocked(p)
+	case r.Signal == FromHeaders:
+		c.firstTokenLocked(p)
+	case r.Unsampled:
+		p.unsampled = true
+		c.expectLocked(p)
 	}
-	if r.Signal == FromHeaders || r.Unsampled || r.Answer != AnswerAccepted {
-		c.firstByteLocked(p, now)
-	}
+	c.dispatchLocked()
 }
 
 // FirstToken says that the first byte of the response body is there: the latency is sampled, and the cost drops to the
@@ -73,6 +89,82 @@ func (p *Permit) FirstToken() {
 	}
 	now := c.clock()
 	c.mu.Lock()
-	c.firstByteLocked(p, now)
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if p.stage == stageActive {
+		c.advanceLocked(now)
+		c.firstTokenLocked(p)
+		c.dispatchLocked()
+	}
+}
+
+func (c *Controller) firstTokenLocked(p *Permit) {
+	if p.class == Stream {
+		c.sampleLocked(p, firstTokens)
+	}
+	c.generateLocked(p)
+}
+
+// generateLocked drops the cost to that of the generation.
+func (c *Controller) generateLocked(p *Permit) {
+	if p.expected {
+		p.expected = false
+		c.expected.remove(p)
+	}
+	if p.generates {
+		return
+	}
+	p.generates = true
+	if cost := c.settings.generationCost(p.tokens); p.cost > cost {
+		c.repriceLocked(p, cost)
+	}
+}
+
+// expectLocked has the cost drop when the first token is expected of a request that was forwarded: after the time that streams
+// of its cost lately took. Nothing is expected while no stream was seen.
+func (c *Controller) expectLocked(p *Permit) {
+	l := &c.state.latency[firstTokens]
+	if l.short == 0 {
+		if p.class == Stream {
+			c.generateLocked(p)
+		}
+		return
+	}
+	if p.queued || p.generates || p.expected || p.forwarded == notForwarded {
+		return
+	}
+	p.deadline = p.forwarded + int64(min(l.short*c.curves[firstTokens].expected(p.priced), float64(longestExpected)))
+	if p.deadline <= c.now {
+		c.generateLocked(p)
+		return
+	}
+	p.expected = true
+	c.expected.add(p, c.now)
+	if c.waiting.count > 0 {
+		c.armLocked(p.deadline)
+	}
+}
+
+// longestExpected bounds how long a first token is expected to take.
+const longestExpected = 10 * time.Minute
+
+// nextExpectedLocked is when the next first token is expected.
+func (c *Controller) nextExpectedLocked() int64 {
+	if c.expected.used == 0 {
+		return math.MaxInt64
+	}
+	return c.expected.next()
+}
+
+// generatingLocked drops the cost of those whose first token is expected by now.
+func (c *Controller) generatingLocked() {
+	if c.expected.used == 0 {
+		return
+	}
+	before := c.held.cost
+	for p := c.expected.expired(c.now); p != nil; p = c.expected.expired(c.now) {
+		c.generateLocked(p)
+	}
+	if c.held.cost < before {
+		c.dispatchLocked()
+	}
 }

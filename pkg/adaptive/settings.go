@@ -24,15 +24,15 @@ type Settings struct {
 	MaxQueueCost             int           `yaml:"maxQueueCost" env:"ADAPTIVE_ADMISSION_MAX_QUEUE_COST" min:"1" max:"104249991" doc:"Waiting cost per queue (per lane with virtual lanes)."`
 	MaxWait                  time.Duration `yaml:"maxWait" env:"ADAPTIVE_ADMISSION_MAX_WAIT_MS,ms" min:"1ms" max:"24h" doc:"Longest wait for capacity."`
 	Window                   time.Duration `yaml:"window" env:"ADAPTIVE_ADMISSION_WINDOW_MS,ms" min:"1ms" max:"24h" doc:"Adaptation window."`
-	DecreaseFactor           float64       `yaml:"decreaseFactor" doc:"Factor on the limit under high pressure or rising latency; in (0,1)."`
-	CriticalDecreaseFactor   float64       `yaml:"criticalDecreaseFactor" doc:"Factor on the limit under critical pressure; in (0,1), at most decreaseFactor."`
-	IncreaseStep             int           `yaml:"increaseStep" min:"1" max:"104249991" doc:"Step by which the limit grows in a window; one step more after every eight windows of growth, up to maxIncreasePerWindow."`
-	MaxIncreasePerWindow     int           `yaml:"maxIncreasePerWindow" min:"1" max:"104249991" doc:"Most the limit grows in one window."`
-	ShortAlpha               float64       `yaml:"shortAlpha" doc:"Weight of a new sample in the short latency average; in (0,1], above longAlpha."`
+	DecreaseFactor           float64       `yaml:"decreaseFactor" doc:"Factor on the limit under high pressure, refusals of the upstream, and for a trial when latency rises; in (0,1)."`
+	CriticalDecreaseFactor   float64       `yaml:"criticalDecreaseFactor" doc:"Factor on the limit under critical pressure, and for a trial when the knee may be far below; in (0,1), at most decreaseFactor."`
+	IncreaseStep             int           `yaml:"increaseStep" min:"1" max:"104249991" doc:"Least by which the limit grows in a window of growth, and most by which it falls when latency is a little above normal."`
+	MaxIncreasePerWindow     int           `yaml:"maxIncreasePerWindow" min:"1" max:"104249991" doc:"Most the limit grows in one window; growth is in proportion to the limit."`
+	ShortAlpha               float64       `yaml:"shortAlpha" doc:"Most that one window counts in the short latency average, which remembers as many samples as its noise demands; in (0,1], above longAlpha."`
 	LongAlpha                float64       `yaml:"longAlpha" doc:"Weight of a new sample in the long latency average; in (0,1]."`
 	UtilizationHigh          float64       `yaml:"utilizationHigh" min:"0" max:"1" doc:"Utilisation from which the limit may grow."`
 	UtilizationLow           float64       `yaml:"utilizationLow" min:"0" max:"1" doc:"Utilisation at or under which stale latency evidence expires."`
-	LatencyGradientThreshold float64       `yaml:"latencyGradientThreshold" doc:"Relative rise of short over long latency that counts as overload; in (0,1]."`
+	LatencyGradientThreshold float64       `yaml:"latencyGradientThreshold" doc:"Relative rise of short over long latency that begins a trial of a lower limit; in (0,1]."`
 	VirtualLanes             bool          `yaml:"virtualLanes" env:"OMNIROUTE_CHAT_VIRTUAL_LANES" doc:"A queue per tenant, shared fairly by settled work."`
 	GenerationCost           int           `yaml:"generationCost" min:"0" max:"1000" doc:"Cost a request keeps from its first response byte to its end."`
 	ContextQuantum           int           `yaml:"contextQuantum" min:"0" max:"104249991" doc:"Tokens of the prompt for which a request keeps one unit of cost more while its response is generated: its context takes memory and bandwidth of the upstream until the end. 0: none."`
@@ -67,8 +67,8 @@ func DefaultSettings() Settings {
 	return Settings{
 		Mode: Shadow, MinLimit: 8, InitialLimit: 64, MaxLimit: 1000, MaxShare: 0.25, MaxQueueCount: 128, MaxQueueCost: 2000,
 		MaxWait: 5 * time.Second, Window: time.Second, DecreaseFactor: 0.8, CriticalDecreaseFactor: 0.5,
-		IncreaseStep: 1, MaxIncreasePerWindow: 1, ShortAlpha: 0.5, LongAlpha: 0.1,
-		UtilizationHigh: 0.7, UtilizationLow: 0.3, LatencyGradientThreshold: 0.25, GenerationCost: 1, ContextQuantum: 4096,
+		IncreaseStep: 1, MaxIncreasePerWindow: 100, ShortAlpha: 0.5, LongAlpha: 0.1,
+		UtilizationHigh: 0.7, UtilizationLow: 0.3, LatencyGradientThreshold: 0.25, GenerationCost: 1, ContextQuantum: 2048,
 		FirstToken: FirstTokenAuto, FirstTokenSample: 1,
 	}
 }

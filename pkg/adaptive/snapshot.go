@@ -101,8 +101,8 @@ func (c *Controller) totalsLocked(now int64) Snapshot {
 		LaneTenants:   []LaneTenant{},
 		AdmittedCount: c.counts.admitted, RejectedCount: c.counts.rejected,
 		WouldAdmitCount: c.counts.wouldAdmit, WouldQueueCount: c.counts.wouldQueue, WouldRejectCount: c.counts.wouldReject,
-		ShortLatencyEWMA: c.state.short / 1e6, LongLatencyEWMA: c.state.long / 1e6,
 		Utilization: c.window.utilization, Pressure: c.window.severity.String(), LastReason: c.window.lastReason, Signal: c.signal, HeadersAtOnce: c.headersAtOnce,
+		ShortLatencyEWMA: c.state.level().short / 1e6, LongLatencyEWMA: c.state.level().long / 1e6,
 		StepCounts:          make(map[StepReason]int64, len(c.counts.steps)),
 		VirtualFanoutProbed: c.counts.probed, VirtualFanoutSkipped: c.counts.skipped, Shutdown: c.shutdown,
 	}

@@ -9,9 +9,7 @@ type window struct {
 	busy     float64 // integral of min(active cost, limit), or of the limit while someone waits, in cost-nanoseconds
 	capacity float64 // integral of the limit
 
-	load float64 // integral of the active cost, in cost-nanoseconds
-
-	fresh, calm, stale sample // latencies, see evidence
+	fresh [populations]sample
 
 	completed int
 
@@ -45,6 +43,7 @@ func (c *Controller) advanceLocked(now int64) {
 		c.rollLocked(now)
 	}
 	c.accrueLocked(now)
+	c.generatingLocked()
 }
 
 // accrueLocked integrates over the time since the last event.
@@ -63,7 +62,6 @@ func (c *Controller) accrueLocked(now int64) {
 	}
 	c.window.busy += d * float64(used)
 	c.window.capacity += d * float64(c.state.limit)
-	c.window.load += d * float64(c.active.cost)
 	if c.waiting.count == 0 {
 		c.virtual += d * 1e-9 * c.rate
 	}
@@ -81,13 +79,14 @@ func (c *Controller) rollLocked(now int64) {
 	var reason StepReason
 	e := w.evidence(c.waiting.count > 0, c.settings.Window)
 	e.others = c.othersLocked()
-	all := e.utilization < c.settings.UtilizationHigh || c.state.seen < seedSamples
 	c.state, reason = step(c.settings, c.state, e)
-	c.state.long *= c.curve.learn(all && !reason.shed())
+	for i := range c.curves {
+		c.state.rescale(population(i), c.curves[i].learn())
+	}
 	if reason == StepCritical {
 		w.lastCut, w.everCut = end, true
 	}
-	if reason.shed() {
+	if c.state.since == 0 {
 		w.shedAt = end
 	}
 	c.steppedLocked(reason, before)
@@ -109,7 +108,9 @@ func (c *Controller) quietLocked(n int64) {
 	c.accrueLocked(w.end + (n-1)*int64(c.settings.Window))
 	w.utilization = w.busy / w.capacity
 	if w.utilization <= c.settings.UtilizationLow {
-		c.state.short = c.state.long
+		for i := range c.state.latency {
+			c.state.latency[i].short = c.state.latency[i].long
+		}
 	}
 	if w.utilization <= c.settings.UtilizationLow && c.waiting.count == 0 && w.severity == Normal && c.state.limit < c.settings.InitialLimit {
 		rise := n * int64(c.settings.recovery())
@@ -122,9 +123,8 @@ func (c *Controller) quietLocked(n int64) {
 
 func (w *window) evidence(waiting bool, length time.Duration) evidence {
 	e := evidence{
-		load: w.load / float64(length), fresh: w.fresh, calm: w.calm, stale: w.stale,
-		completed: w.completed,
-		pressure:  w.peak, cut: w.cutWithin(w.end, length), waiting: waiting, strained: w.severity != Normal,
+		fresh: w.fresh, completed: w.completed,
+		pressure: w.peak, cut: w.cutWithin(w.end, length), waiting: waiting, strained: w.severity != Normal,
 	}
 	if w.capacity > 0 {
 		e.utilization = w.busy / w.capacity
@@ -132,31 +132,27 @@ func (w *window) evidence(waiting bool, length time.Duration) evidence {
 	return e
 }
 
-// forwardLocked begins a latency sample. It will be a calm one when little runs compared with what did in better days: then
-// whatever latency it shows is not the limit's doing.
+// forwardLocked begins a latency sample. The first token of a whole answer is not seen, only expected.
 func (c *Controller) forwardLocked(p *Permit, now int64) {
 	p.forwarded = now
-	active := float64(c.active.cost)
-	p.calm = c.active.cost <= p.cost || active <= c.settings.UtilizationLow*c.state.reference
+	if p.class == Whole {
+		c.expectLocked(p)
+	}
 }
 
-// sampleLocked takes the time from forwarding to the first byte. Samples are pooled over the window by expected cost: a
-// large request is not a slow one, and a small one's fixed part does not count as if it were large.
-func (c *Controller) sampleLocked(p *Permit) {
+// sampleLocked takes a latency from forwarding until now. Samples are pooled over the window by expected cost: a large
+// request is not a slow one, and a small one's fixed part does not count as if it were large. Those of requests that were
+// forwarded before the limit was last moved are about another limit.
+func (c *Controller) sampleLocked(p *Permit, of population) {
 	if p.unsampled || p.forwarded == notForwarded {
 		return
 	}
 	p.unsampled = true
-	latency, fresh := float64(max(0, c.now-p.forwarded)), p.forwarded >= c.window.shedAt
-	expected := c.curve.add(p.cost, latency, fresh && p.calm)
-	if !fresh {
-		c.window.stale.add(latency, expected)
+	if p.forwarded < c.window.shedAt {
 		return
 	}
-	c.window.fresh.add(latency, expected)
-	if p.calm {
-		c.window.calm.add(latency, expected)
-	}
+	latency := float64(max(0, c.now-p.forwarded))
+	c.window.fresh[of].add(latency, c.curves[of].add(p.priced, latency))
 }
 
 // learnLocked counts how a request ended. Cancelled clients, refusals of ours and answers of the proxy teach nothing.
@@ -167,9 +163,7 @@ func (c *Controller) learnLocked(p *Permit, o Outcome) {
 	c.answeredLocked(p, o)
 	if o == OK {
 		c.window.completed++
-		if !p.begun {
-			c.sampleLocked(p)
-		}
+		c.sampleLocked(p, p.class.population())
 	}
 }
 
