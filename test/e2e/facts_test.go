@@ -178,7 +178,7 @@ func TestFactContentLength(t *testing.T) {
 func TestFactAttributes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	got := must(t, l.Stack, client(t, false), request{method: "POST", path: "/v1/messages", body: strings.NewReader("hello"), length: 5, headers: map[string]string{"x-probe": "v"}})
+	got := must(t, l.Stack, client(t, false), request{method: "POST", path: "/v1/responses", body: strings.NewReader("hello"), length: 5, headers: map[string]string{"x-probe": "v"}})
 	if got.status != 200 {
 		t.Fatalf("status %d, want 200", got.status)
 	}

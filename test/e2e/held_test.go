@@ -74,7 +74,7 @@ func TestClientGoneFreesEverything(t *testing.T) {
 		{"gathering evidence", "", "POST /phase HTTP/1.1\n" + json + "Content-Length: 1048576\n\n" + body, "/exchanges/inFlight", 1},
 		{"sending the rest of a body", "", "POST /phase HTTP/1.1\n" + json + "Content-Length: 1048576\n\n" + body + body, "/chatAdmission/inflightBytes", mebibyte},
 		{"waiting for bytes", "POST /other HTTP/1.1\n" + json + "Content-Length: 8388608\n\n" + body + body, "POST /phase HTTP/1.1\n" + json + "Content-Length: 1048576\n\n" + body + body, "/chatAdmission/waiting", 1},
-		{"waiting in the lane", "GET /v1/messages?ms=60000 HTTP/1.1\nHost: t\n\n", "GET /v1/messages HTTP/1.1\nHost: t\n\n", "/adaptiveAdmission/chat/queuedCount", 1},
+		{"waiting in the lane", "GET /v1/messages?ms=60000 HTTP/1.1\nHost: t\n\n", "GET /v1/messages HTTP/1.1\nHost: t\n\n", "/adaptiveAdmission/chat/laneQueuedCount", 1},
 		{"waiting for the response", "", "POST /slow?ms=60000 HTTP/1.1\n" + json + "Content-Length: 400000\n\n" + body + body, "/adaptiveAdmission/default/activeCount", 1},
 		{"reading the response", "", "GET /drip?n=6000&ms=10 HTTP/1.1\nHost: t\n\n", "/adaptiveAdmission/default/activeCount", 1},
 	}

@@ -329,7 +329,7 @@ func TestClientsCannotSayWhatIsOurs(t *testing.T) {
 	t.Parallel()
 	s := start(t, stack.Options{Overlay: "clusters: {chat: {fanout: {issueParent: true}}}"})
 	forged := map[string]string{"x-headgate-parent": "forged", "x-headgate-reason": "forged", "x-headgate-anything": "forged", "x-omniroute-admission-bypass": "1"}
-	for _, path := range []string{"/x", "/v1/messages"} {
+	for _, path := range []string{"/x", "/v1/responses"} {
 		got := must(t, s, client(t, false), request{method: "POST", path: path, body: strings.NewReader("{}"), length: 2, headers: forged})
 		if got.status != 200 || strings.Contains(got.body, "forged") || strings.Contains(strings.ToLower(got.body), "bypass") {
 			t.Errorf("%s: %d, the upstream saw %s, want nothing of what the client forged", path, got.status, got.body)
