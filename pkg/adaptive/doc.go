@@ -94,63 +94,61 @@
 //
 // # Latency
 //
-// A sample is the time from forwarding to the first byte. A window's latency is the sum of its samples over the sum of their
+// What is compared is one population: streams from forwarding to their first token, or, where no stream is seen, whole
+// answers to their end. The two are never pooled. A window's latency is the sum of its samples over the sum of their
 // expected costs: the ratio of sums weighs a sample by its size, where the mean of ratios would let the fixed part of small
 // requests drown the rest. The expected cost is the cost times a curve that is learned from how the samples within one
-// window differ (see curve). Without it the mix of sizes is both the noise and the bias of all that follows: on a public
-// trace of LLM requests a sample's coefficient of variation is 0.8, with it 0.2.
+// window differ (see curve): on a public trace of LLM requests a sample's coefficient of variation is 0.8 without it, 0.2
+// with it.
 //
-// The short average follows the windows, each by its number of samples, and begins anew when the limit is lowered: requests
-// forwarded before that tell about a limit that is gone, and count only when they took twice the normal time. Overload is
+// The short average remembers as many samples as its noise demands. The noise is that of the windows' means about it, so
+// that samples which share a cause, as those of one batch do, count as what they are. Samples of requests that were
+// forwarded before the limit was last moved down are about another limit and do not count.
 //
-//	(short − long) / long  >=  threshold + 1.5 standard errors
-//
-// where the standard error comes from the scatter of single samples and the number of them behind both averages.
-//
-// The long average is what is normal, the latency of a calm upstream. An average over all times would follow a slowly
-// rising limit upwards: with weight 0.1 it lags ten windows, growth is below two per cent a window, so the gradient stays
-// under 0.2 and never tells. And a limit that falls to 0.8 when latency has risen by 1.25 ends up where it started as soon
-// as latency is proportional to it, a ratchet without a restoring force. Therefore long learns only
-//
-//   - from requests that found little in flight, at most utilizationLow of the limit of better days, since their latency
-//     is not this limit's doing;
-//   - from all of them while the limit is not what binds, from the first few, and from those clearly better than normal.
-//
-// While shedding it does not move, except that it rises to the latency of calm requests by a factor of two in six minutes.
-// An upstream that has become twice as slow for good is accepted in minutes, since at a low limit all requests find it
-// calm; one that is a hundred times as slow is still considered overloaded after half an hour.
+// The long average is what is normal: latency while the limit is not what keeps requests waiting, or, where it is, what the
+// last trial says.
 //
 // # The knee
 //
-// A threshold on latency cannot be right for every upstream. One that queues is at its knee when latency starts to rise;
-// one that shares, as batching inference does, is slower long before and still gains throughput. What tells them apart
-// is the elasticity of latency to the limit (see slope), a by-product of the limit's own sawtooth. As long as it says that
-// more concurrency pays, the threshold is 2.5 times as high. It also rights a normal that was learned wrong, as by a process
-// that starts into an overload: where latency hardly answers to the limit, normal rises to it, up to twice what it was, and
-// where latency answers more than in proportion, the whole sawtooth is above the knee and normal falls. When latency goes
-// against the limit, something else was stronger, and nothing is concluded; when it nearly doubles at once, what was known is
-// forgotten.
+// Latency alone cannot tell a slow service from an overload, nor at a limit far above the knee what normal is. What a limit n
+// buys is its throughput, T(n) = n/L(n) by Little's law. The elasticity of latency to the limit,
 //
-// A long overload leaves no trace in this: at 1.5 times the capacity the limit's mean over the last ten of thirty minutes is
-// 0.9 to 1.1 of that over the first ten, on all upstreams simulated.
+//	e = d log L / d log n  =  1 - d log T / d log n
+//
+// is 0 where more concurrency buys work in proportion, and 1 where all of it only queues. Kleinrock's power T/L is greatest at
+// one half ("Power and deterministic rules of thumb for probabilistic problems in computer communications", 1979).
+//
+// So a rise of latency begins a trial: when the limit binds and
+//
+//	(short - long) / long  >=  threshold + 2 standard errors
+//
+// the limit is lowered to 0.8, and e is measured between the two. If latency answered, the lower limit stays, and the trial goes
+// on down while latency is not normal. If not, the limit grows back, and the latency there is normal. About every three minutes in
+// which the limit binds a search does the same unprompted, down to the first step that costs work. The first search begins when
+// the limit first binds and takes steps of one half, from wherever the limit started.
+//
+// An example. The limit is 64 and normal 10 ms per unit of cost. The service becomes twice as slow for a reason of its own:
+// short is 20, the gradient 1, and a trial begins at 51. Latency there is 20 too: e = log(20/20)/log(64/51) = 0. The limit grows
+// back to 64, and 20 ms are normal. Had the upstream lost half of its capacity of 64, latency would be 20 at 64 and 16 at 51:
+// e = log(20/16)/log(64/51) = 0.98. The limit stays at 51, the gradient is still 0.6, and the next trial is at 40.
+//
+// Between trials the limit settles where latency is half of the threshold above normal: it grows more slowly the nearer it
+// comes, and beyond goes down as slowly. There is no sawtooth.
 //
 // # Moving it
 //
-// Latency counts as overload only when about half of the limit was used: with less in flight it cannot be our doing, and
-// acting on it would make the limit of a quiet cluster a random walk.
+// Growth is a cubic function of time around the limit at which it was last stopped, as in TCP CUBIC (see growth): slow near
+// there, and in proportion to the limit further on, doubled in 17 windows and eightfold in 33. Few samples in a window slow it
+// down, since they tell too late.
 //
-// The rest is additive increase, multiplicative decrease. Critical pressure halves at once, at most once per window, and high
-// pressure sheds a fifth; each sample of pressure counts once, and nothing grows until one is normal. Refusals and failures
-// are shares of the answers to requests that were forwarded since the limit was last lowered, decaying over about 20
-// windows and leaving out the lane that has most of them: from one refusal in fifty, and three in all, they shed a fifth, and
-// with failures added they stop growth. One tenant's exhausted key or broken requests change nothing. Answers of the proxy,
-// cancelled clients and refusals of our own teach nothing, and a limit that is hardly used returns to the initial
-// one step by step. Growth starts with one step per window and gains a step every eight windows up to the maximum, for
-// capacity that comes back.
+// Critical pressure halves at once, at most once per window, and high pressure sheds a fifth; each sample of pressure counts
+// once, and nothing grows until one is normal. Refusals and failures are shares of the answers to requests that were forwarded
+// since the limit was last lowered, decaying over about 20 windows and leaving out the lane that has most of them: from one
+// refusal in fifty, and three in all, they shed a fifth, and with failures added they stop growth. One tenant's exhausted key or
+// broken requests change nothing. Retry-After of several lanes holds what waits until then, at most for the longest wait. Answers
+// of the proxy, cancelled clients and refusals of our own teach nothing, and a limit that is hardly used returns to the initial
+// one step by step.
 //
-// # What it does not do
-//
-// There are no probes that would lower the limit to find out what latency could be: they would refuse requests to learn
-// what any quiet minute tells. A process that starts into an overload therefore works above the knee until the elasticity
-// is known, for about a minute.
+// In shadow mode nothing is held back, so that a trial changes nothing that could be measured: it ends as one in which latency
+// did not answer, and the limit says little about overload.
 package adaptive

@@ -16,8 +16,8 @@ type trial struct {
 }
 
 const (
-	// kneeElasticity is that of latency to the limit at which the limit is right: at 2/3, throughput grows with the cube root
-	// of concurrency. It is less over a step that begins further below the knee.
+	// kneeElasticity is that of latency to the limit at which the limit is right, by Kleinrock's power about one half. It is less
+	// over a long step, most of which is below the knee.
 	kneeElasticity, searchElasticity = 0.45, 0.35
 	// paysElasticity is the share of that up to which more concurrency pays well.
 	paysElasticity = 0.6
