@@ -337,7 +337,7 @@ func (r *Run) respond(x *Exchange) {
 	if x.phase == gone {
 		return
 	}
-	r.limiter.Respond(x, adaptive.Response{Class: x.class(), Signal: r.signal(), Unsampled: r.signal() != adaptive.FromHeaders && !x.sampled})
+	r.limiter.Respond(x, adaptive.Response{Class: x.class(), Signal: r.signal(), AtOnce: r.Headers > 0 && !x.Whole, Unsampled: r.signal() != adaptive.FromHeaders && !x.sampled})
 }
 
 // firstToken and finished are what the backend reports.

@@ -44,7 +44,7 @@ func (c *Controller) acquireLocked(p *Permit, r Request, child bool, now int64) 
 		l.weight = min(max(cmp.Or(r.Weight, 1), leastWeight), mostWeight)
 	}
 	p.c, p.lane, p.cost, p.epoch = c, l, clampCost(r.Cost), c.epoch
-	p.class, p.priced = r.Class, p.cost
+	p.class, p.population, p.priced = r.Class, r.Class.population(), p.cost
 	p.tokens, p.forward, p.forwarded = r.Tokens, r.Forward, notForwarded
 	p.arrived, p.started = c.now, c.now
 	verdict, reason := c.decideLocked(p, r, child)

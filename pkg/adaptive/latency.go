@@ -12,7 +12,7 @@ type population uint8
 // not compared with the first token of a stream.
 const (
 	firstTokens population = iota // streams, to their first token
-	wholes                        // answers in one piece, to their end
+	wholes                        // answers in one piece, and streams whose first token cannot be seen, to their end
 	populations
 )
 
@@ -49,6 +49,8 @@ const (
 	shortError = 0.06
 	// steadyFactor is how many times the mean latency must have passed since the limit was moved.
 	steadyFactor = 1.5
+	// silentWindows is for how many windows without first tokens the other answers are heard.
+	silentWindows = 10
 	// steadyWindows must have passed at least: those who waited come all at once when a limit rises.
 	steadyWindows = 3
 	// leastShort and mostShort bound how many samples the short average remembers.
@@ -127,10 +129,7 @@ func (st *state) level() *level { return &st.latency[st.voice] }
 // observe folds a window's samples into the averages. Normal is the latency below the limit, and any that is clearly
 // better; at the limit it is what the last trial says.
 func (st *state) observe(s Settings, e evidence) {
-	st.voice = firstTokens
-	if st.latency[firstTokens].long == 0 && e.fresh[firstTokens].n == 0 {
-		st.voice = wholes
-	}
+	st.listen(e)
 	for i := range st.latency {
 		l, f := &st.latency[i], &e.fresh[i]
 		memory := l.memory()
@@ -151,6 +150,25 @@ func (st *state) observe(s Settings, e evidence) {
 	}
 	if l := st.level(); !st.steady && l.count > 0 && l.steady(s, st.since, st.trial.took) {
 		st.steady, l.count = true, 0
+	}
+}
+
+// listen decides which population speaks for the upstream: first tokens, unless for some windows there were only answers to
+// their end.
+func (st *state) listen(e evidence) {
+	switch {
+	case e.fresh[firstTokens].n > 0:
+		st.silent = 0
+	case e.fresh[wholes].n > 0:
+		st.silent++
+	}
+	voice := firstTokens
+	if st.silent >= silentWindows {
+		voice = wholes
+	}
+	if voice != st.voice {
+		st.voice, st.trial = voice, trial{}
+		st.moved()
 	}
 }
 

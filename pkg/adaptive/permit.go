@@ -22,16 +22,18 @@ type Permit struct {
 	passed uint8
 	epoch  uint32 // see Controller.epoch
 
-	cost      int // what its lane pays for now
-	place     int // what it takes of the limit
-	charged   int // what the lane was charged ahead for
-	priced    int // cost of the request, while cost may be that of its generation
-	tokens    int64
-	class     Class
-	perWeight float64
-	estimate  float64 // charged ahead to the lane
-	used      float64 // metered, up to since
-	since     int64
+	cost    int // what its lane pays for now
+	place   int // what it takes of the limit
+	charged int // what the lane was charged ahead for
+	priced  int // cost of the request, while cost may be that of its generation
+	tokens  int64
+	class   Class
+
+	population population // that the latency at its end belongs to
+	perWeight  float64
+	estimate   float64 // charged ahead to the lane
+	used       float64 // metered, up to since
+	since      int64
 
 	seq       uint64
 	arrived   int64

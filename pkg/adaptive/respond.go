@@ -57,7 +57,7 @@ func (p *Permit) Respond(r Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.signal, c.headersAtOnce = r.Signal, r.AtOnce
-	p.answer, p.class = r.Answer, r.Class
+	p.answer, p.class, p.population = r.Answer, r.Class, r.Class.population()
 	if p.stage != stageActive {
 		return
 	}
@@ -70,6 +70,9 @@ func (p *Permit) Respond(r Response) {
 		}
 		c.generateLocked(p)
 	case r.Class == Whole:
+		c.generateLocked(p)
+	case r.Signal == FromHeaders && r.AtOnce:
+		p.population = wholes // all that can be compared is how long it takes to its end
 		c.generateLocked(p)
 	case r.Signal == FromHeaders:
 		c.firstTokenLocked(p)

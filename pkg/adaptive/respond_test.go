@@ -74,3 +74,24 @@ func TestRetryAfterFromSeveralLanesHoldsDispatch(t *testing.T) {
 		r.empty()
 	})
 }
+
+// Headers that come at once say nothing: what is compared is how long streams take to their end.
+func TestStreamsWithHeadersAtOnceAreComparedToTheirEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, benchSettings())
+		for range 30 {
+			p := r.ask("t", 10, Admitted)
+			p.Forwarded()
+			time.Sleep(time.Millisecond)
+			p.Respond(Response{Class: Stream, Signal: FromHeaders, AtOnce: true})
+			r.numbers("at its headers", map[string]any{"activeCost": 1})
+			time.Sleep(999 * time.Millisecond)
+			p.Done(OK)
+		}
+		if got := r.c.Snapshot().ShortLatencyEWMA; got < 90 || got > 110 {
+			t.Errorf("latency %.1f ms per unit of cost, want 100", got)
+		}
+		r.empty()
+	})
+}

@@ -32,6 +32,7 @@ type state struct {
 	limit    int
 	latency  [populations]level
 	voice    population // which of them speaks for the upstream
+	silent   int        // windows in which first tokens were not seen, and other answers were
 	growth   growth
 	trial    trial
 	since    time.Duration // the limit was moved by a step down or back, or began to bind

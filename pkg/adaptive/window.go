@@ -163,7 +163,7 @@ func (c *Controller) learnLocked(p *Permit, o Outcome) {
 	c.answeredLocked(p, o)
 	if o == OK {
 		c.window.completed++
-		c.sampleLocked(p, p.class.population())
+		c.sampleLocked(p, p.population)
 	}
 }
 
