@@ -46,7 +46,9 @@ func TestShippedBase(t *testing.T) {
 	upstream(t, ns)
 	overlay{shipped: "base", namespace: ns, patches: []string{lessCPU("gateway", "initContainers/0", "containers/0")}}.apply(t)
 	ready(t, ns, "deploy/gateway")
-	code, answer, err := post(t.Context(), client(), "http://gateway."+ns+".svc.cluster.local/v1/chat/completions", "a", strings.NewReader(chat))
+	url := "http://gateway." + ns + ".svc.cluster.local"
+	reachable(t, url)
+	code, answer, err := post(t.Context(), client(), url+"/v1/chat/completions", "a", strings.NewReader(chat))
 	if err != nil || code != http.StatusOK {
 		t.Errorf("through the Service: %d %s (%v), want 200", code, answer, err)
 	}
@@ -70,6 +72,18 @@ func TestGateway(t *testing.T) {
 	for _, p := range pods(t, ns, "app.kubernetes.io/name=gateway") {
 		checkScrape(t, podIP(t, ns, p))
 	}
+}
+
+// reachable waits until a new Service has reached the name service and the rules of the proxy.
+func reachable(t *testing.T, url string) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the Service is there", func() error {
+		conn, err := dial(t.Context(), "tcp", strings.TrimPrefix(url, "http://")+":80")
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
 }
 
 // checkScrape checks that a pod's metrics are there for a scraper, and nothing else.
@@ -99,14 +113,7 @@ func checkGateway(t *testing.T, namespace, service, cluster string) {
 	t.Helper()
 	url := "http://" + service + "." + namespace + ".svc.cluster.local"
 	c := client()
-	// A new Service takes a moment to reach the name service and the rules of the proxy.
-	eventually(t, 30*time.Second, "the Service is there", func() error {
-		conn, err := dial(t.Context(), "tcp", strings.TrimPrefix(url, "http://")+":80")
-		if err == nil {
-			err = conn.Close()
-		}
-		return err
-	})
+	reachable(t, url)
 	for _, tenant := range []string{"team-a", "team-b"} {
 		code, answer, err := post(t.Context(), c, url+"/v1/chat/completions", tenant, strings.NewReader(chat))
 		if err != nil || code != http.StatusOK {
