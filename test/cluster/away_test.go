@@ -18,12 +18,7 @@ func TestSidecarInBackOff(t *testing.T) {
 	victim := pods(t, ns, "app.kubernetes.io/name=gateway")[0]
 	direct := "http://" + podIP(t, ns, victim) + ":8080/echo"
 	for n := 1; n <= 3; n++ { // the kubelet waits longer each time: 0 s, 10 s, 20 s
-		eventually(t, 40*time.Second, "the sidecar runs", func() error {
-			_, err := try(t.Context(), "kubectl", "-n", ns, "exec", victim, "-c", "extproc", "--", "/extproc", "health", "--address", "127.0.0.1:9003")
-			return err
-		})
-		kill(t, ns, victim, "extproc")
-		time.Sleep(time.Second)
+		eventually(t, 40*time.Second, "the sidecar is killed", func() error { return tryKill(t, ns, victim, "extproc") })
 	}
 	c := client()
 	eventually(t, 18*time.Second, "answers close their connections", func() error {

@@ -7,7 +7,7 @@
 #   lifecycle.sh drain SECONDS    tells clients to go elsewhere, then waits for requests in flight, at most SECONDS
 set -u
 admin=${ENVOY_ADMIN:-127.0.0.1/9901}
-# There while this script, and not the drain, has told Envoy to send clients away.
+# Not empty while this script, and not the drain, has told Envoy to send clients away.
 away=${SIDECAR_AWAY:-/run/headgate/sidecar-away}
 
 ask() { # ask METHOD PATH: the whole answer
@@ -29,15 +29,15 @@ case ${1-} in
 ready)
   # The sidecar's cluster is the one with active health checks.
   if (($(sum '%5Ecluster%5C.headgate%5C.membership_healthy$') == 0)); then
-    [[ $(ask GET /ready) != 'HTTP/1.1 200'* ]] || { : >"$away" && ask POST /healthcheck/fail >/dev/null; }
+    [[ $(ask GET /ready) != 'HTTP/1.1 200'* ]] || { echo away >"$away" && ask POST /healthcheck/fail >/dev/null; }
     echo 'the sidecar does not answer'
     exit 1
   fi
-  [[ ! -e $away ]] || { rm -f "$away" && ask POST /healthcheck/ok >/dev/null; }
+  [[ ! -s $away ]] || { : >"$away" && ask POST /healthcheck/ok >/dev/null; }
   [[ $(ask GET /ready) == 'HTTP/1.1 200'* ]]
   ;;
 drain)
-  rm -f "$away"
+  [[ ! -s $away ]] || : >"$away"
   ask POST /healthcheck/fail >/dev/null # not ready any more; answers close their connections
   until_second=$((SECONDS + ${2:-30}))
   sleep "${DRAIN_LEAST:-5}" # until the endpoints are withdrawn everywhere, requests still come
