@@ -96,6 +96,10 @@ test-cluster: cluster ## Apply every overlay in that node and send requests thro
 sim: ## Simulate tenants and upstreams in virtual time: one table, and build/sim.json
 	cd test/bench && $(GO) test -tags sim -count=1 -timeout 60m -run TestSim ./sim -v -out ../../../$(BUILD)/sim.json
 
+.PHONY: sim-ablate
+sim-ablate: ## Print the simulation's rows with one part of the lanes switched off at a time
+	cd test/bench && $(GO) test -tags sim -count=1 -timeout 60m -run TestAblate ./sim -v
+
 .PHONY: bench
 bench: ## Compare with a no-op processor through a real Envoy: one table, and build/bench.json
 	cd test/bench && $(GO) run ./cmd/bench
