@@ -101,6 +101,11 @@ func removeCgroups() error {
 	if err != nil {
 		return err
 	}
+	// On machines with both versions the runtime makes one in the hierarchy without controllers too.
+	more, _ := filepath.Glob("/sys/fs/cgroup/*/" + nodeCgroup)
+	for _, dir := range more {
+		all = append(all, hierarchy{path: filepath.Dir(dir)})
+	}
 	for range 50 {
 		err = nil
 		for _, h := range all {
