@@ -58,7 +58,7 @@ func startLoad(t *testing.T, upload int64, target func() *stack.Stack) *steadyLo
 func (l *steadyLoad) request(ctx context.Context, i int) {
 	r := []request{
 		{path: "/x"},
-		{method: "POST", path: "/v1/messages", body: strings.NewReader(text(2000)), length: 2000},
+		{method: "POST", path: "/v1/responses", body: strings.NewReader(text(2000)), length: 2000},
 		{path: "/slow?ms=400"},
 		{method: "POST", path: "/x", body: strings.NewReader("{}")},
 		{method: "POST", path: "/x", body: noise(l.upload), length: l.upload},
