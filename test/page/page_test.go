@@ -52,7 +52,7 @@ func TestThePageShowsTheDocument(t *testing.T) {
 // browseLive dumps the page while it follows the events. A busy machine gets more time for that.
 func browseLive(t *testing.T, url string) (d dom, log string) {
 	t.Helper()
-	for _, milliseconds := range []string{"5000", "15000", "45000"} {
+	for _, milliseconds := range []string{"5000", "5000", "15000", "15000", "45000"} {
 		var out string
 		out, log = browse(t, "--timeout="+milliseconds, "--dump-dom", url)
 		if d = parse(t, out); text(d.byID(t, "live")) == "Live" {
