@@ -14,7 +14,7 @@ type model struct {
 	where        map[int]string         // connection of an owner's last lease
 	ended        map[string]modelEnded  // the last lease that ended on a connection
 	cooldown     map[string]time.Time   // by connection
-	known        map[string]time.Time   // cooldowns the service has set itself: it does not repeat them
+	known        map[string]span        // when the cooldowns end that the service has set itself: it does not repeat them
 	number       int64                  // the pool's last one
 	highest      int64                  // ever handed out, over all losses
 	top          map[string]int64       // highest fencing token a connection was sent
@@ -37,7 +37,7 @@ type modelEnded struct {
 func newModel(ttl, maxHold time.Duration) *model {
 	return &model{
 		ttl: ttl, maxHold: maxHold, bound: map[string]*modelLease{}, where: map[int]string{}, ended: map[string]modelEnded{},
-		cooldown: map[string]time.Time{}, known: map[string]time.Time{}, top: map[string]int64{},
+		cooldown: map[string]time.Time{}, known: map[string]span{}, top: map[string]int64{},
 		connections: map[string][]string{"": {"acct-1", "acct-2", "acct-3"}, "small": {"acct-1", "acct-2", "acct-3"}, "large": {"acct-2", "acct-3"}, "none": nil},
 	}
 }
@@ -113,10 +113,25 @@ func (m *model) nextEdge(now time.Time) time.Time {
 	for _, t := range m.cooldown {
 		consider(t)
 	}
-	for _, t := range m.known {
-		consider(t)
+	for _, end := range m.known {
+		consider(end.from)
+		consider(end.to)
 	}
 	return edge
+}
+
+// span is when something happened, as far as two readings of the clock tell.
+type span struct{ from, to time.Time }
+
+// unsure is when it is known again what the service knows: until then one of its cooldowns may have ended, or not.
+func (m *model) unsure(now time.Time) time.Time {
+	until := now
+	for _, end := range m.known {
+		if !end.from.After(now) && end.to.After(until) {
+			until = end.to
+		}
+	}
+	return until
 }
 
 // choose says which of the candidates is taken, or why none is.
