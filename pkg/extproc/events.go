@@ -120,9 +120,7 @@ func (x *exchange) respond(m *wire.Message) {
 	case x.decided:
 		x.server.observe.FirstByte(x.measured(), x.facts.cluster, time.Since(x.timing.began)-x.timing.admitted)
 	case waiting || code >= 400:
-		x.moot = true
-		x.permit.release(adaptive.Cancelled)
-		x.reservation.close()
+		x.giveUpDeciding()
 	}
 	x.lease.answered(x, m, answer)
 	if x.policy.config.Bytes.ReleaseAt == budget.ReleaseAtResponseStart {
@@ -142,10 +140,15 @@ func (x *exchange) respondUnseen() {
 	}
 	x.responded = true
 	if !x.decided {
-		x.moot = true
-		x.permit.release(adaptive.Cancelled)
-		x.reservation.close()
+		x.giveUpDeciding()
 	}
+}
+
+// giveUpDeciding is for an answer that comes before the decision: nothing is left to protect.
+func (x *exchange) giveUpDeciding() {
+	x.moot = true
+	x.permit.release(adaptive.Cancelled)
+	x.reservation.close()
 }
 
 // continueResponse takes in what follows the response headers. The status of a gRPC response comes in its trailers.

@@ -34,8 +34,8 @@ func (x *exchange) needsLease() bool {
 	return x.settings.Lease.Mode == lease.ModeRequired || (x.leaseGoverns() && x.facts.caller.Managed)
 }
 
-// identifyCaller finds out who calls and for which model, where leases have to know. Elsewhere nobody has a use for the owner, which is a secret
-// between the client and us: it goes no further.
+// identifyCaller finds out who calls and for which model, where leases have to know. Elsewhere nobody has a use for the owner,
+// which is a secret between the client and us: it goes no further.
 func (x *exchange) identifyCaller(m *wire.Message) {
 	switch {
 	case x.leaseGoverns():

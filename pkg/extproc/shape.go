@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headgate/headgate/pkg/extproc/wire"
+	"github.com/headgate/headgate/pkg/lease"
 )
 
 // shape is the form in which a client reads an error: that of the API it calls. It changes how a refusal is written, never
@@ -132,14 +133,10 @@ func googleStatus(code uint32) string {
 	return "UNKNOWN"
 }
 
-// longestSDKWait bounds what a client library is to wait on its own: some sleep for however long Retry-After says, inside
-// the caller's call. A longer wait is for the caller to decide on.
-const longestSDKWait = 60 * time.Second
-
 // headers are those of the refusal. x-should-retry and retry-after-ms are read by the libraries of OpenAI and Anthropic,
 // retry-after by everybody.
 func (s shape) headers(v *Verdict) []wire.Header {
-	retry := v.Again && v.RetryAfter <= longestSDKWait
+	retry := v.Again && v.RetryAfter <= lease.LongestClientWait
 	headers := append(make([]wire.Header, 0, 7),
 		wire.Header{Name: "content-type", Value: s.contentType()},
 		wire.Header{Name: "x-headgate-reason", Value: v.Reason},
@@ -159,16 +156,15 @@ func (s shape) headers(v *Verdict) []wire.Header {
 // that have a retry policy, when to try again (gRPC proposal A6: a negative number is never).
 func grpcHeaders(v *Verdict, retry bool) []wire.Header {
 	details := []proto.Message{&errdetails.ErrorInfo{Reason: v.Reason, Domain: errorDomain}}
-	pushback := "-1"
 	if v.RetryAfter > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(v.RetryAfter)})
 	}
-	if retry {
-		pushback = strconv.FormatInt(v.RetryAfter.Milliseconds(), 10)
-	}
-	headers := []wire.Header{{Name: "grpc-retry-pushback-ms", Value: pushback}}
-	if retry && v.RetryAfter == 0 {
-		headers = headers[:0] // the client's own policy says when
+	var headers []wire.Header
+	switch {
+	case !retry:
+		headers = append(headers, wire.Header{Name: "grpc-retry-pushback-ms", Value: "-1"})
+	case v.RetryAfter > 0: // else the client's own policy says when
+		headers = append(headers, wire.Header{Name: "grpc-retry-pushback-ms", Value: strconv.FormatInt(v.RetryAfter.Milliseconds(), 10)})
 	}
 	status := rpcstatus.Status{Code: int32(v.GRPC), Message: v.Message} //nolint:gosec // a gRPC code
 	for _, d := range details {

@@ -142,7 +142,7 @@ func leaseRows() []Row {
 		rows[i] = Row{
 			Reason: string(a.Reason), When: a.Message, HTTP: a.HTTP, GRPC: uint32(a.GRPC), //nolint:gosec // a gRPC code
 			Type: typeLease, Code: string(a.Reason), Message: a.Message + ".",
-			Again: (&lease.Refusal{Reason: a.Reason}).ShouldRetry(),
+			Again: a.Reason.Again(),
 		}
 		if a.HTTP == http.StatusTooManyRequests {
 			rows[i].Retry = time.Second

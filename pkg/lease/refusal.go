@@ -138,12 +138,15 @@ func (r *Refusal) Body() []byte {
 // RetryAfterSeconds is the value of the Retry-After header, 0 when there is none.
 func (r *Refusal) RetryAfterSeconds() int64 { return int64(r.RetryAfter / time.Second) }
 
-// longestSDKWait bounds the wait that a client library is let do on its own, inside the caller's call.
-const longestSDKWait = 60 * time.Second
+// LongestClientWait bounds what a client library is to wait on its own: some sleep for however long Retry-After says, inside
+// the caller's call. A longer wait is for the caller to decide on.
+const LongestClientWait = 60 * time.Second
 
-// ShouldRetry is the value of the x-should-retry header: whether a client library is to try the same again by itself. A
-// fault of the client stays one, and a wait of more than a minute is for the caller to decide on.
-func (r *Refusal) ShouldRetry() bool {
-	status := r.Reason.Answer().HTTP
-	return (status == http.StatusTooManyRequests || status >= 500) && r.RetryAfter <= longestSDKWait
+// Again reports whether the same request may succeed later. A fault of the client stays one.
+func (r Reason) Again() bool {
+	status := r.Answer().HTTP
+	return status == http.StatusTooManyRequests || status >= 500
 }
+
+// ShouldRetry is the value of the x-should-retry header: whether a client library is to try the same again by itself.
+func (r *Refusal) ShouldRetry() bool { return r.Reason.Again() && r.RetryAfter <= LongestClientWait }
