@@ -34,7 +34,7 @@ type Operations struct {
 	Leases LeaseOperator
 	PoolOf func(connection string) string // the pool that has it; empty where none has
 	Token  func() (string, error)         // what callers must present; empty: nobody may change anything
-	Log    *slog.Logger                   // gets a line for everything that was tried
+	Log    *slog.Logger                   // gets a line for each operation that was tried, and for each wrong token
 }
 
 // Operation is the body of a request: what to do to a connection.
@@ -44,6 +44,8 @@ type Operation struct {
 	Pool       string          `json:"pool,omitempty"`   // needed for connections that the configuration has no more
 	Reason     lease.EndReason `json:"reason,omitempty"` // of an end; empty is CONNECTION_INELIGIBLE
 	For        string          `json:"for,omitempty"`    // how long a cooldown takes, such as 5m
+
+	cooldown time.Duration // For, as check has read it
 }
 
 // Outcome is the answer.
@@ -65,7 +67,7 @@ const (
 )
 
 // Handler serves the operations. They change what others rely on, so they need the token although the admin port is not
-// authenticated; and each attempt is logged.
+// authenticated; and whatever reaches the store, or has not the token, is logged.
 func (o Operations) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -138,7 +140,7 @@ func readOperation(w http.ResponseWriter, r *http.Request) (Operation, error) {
 	return op, op.check()
 }
 
-// check reports what is wrong with an operation, and puts in what it leaves to the default.
+// check reports what is wrong with an operation, puts in what it leaves to the default, and reads its time.
 func (op *Operation) check() error {
 	if op.Connection == "" {
 		return errors.New("connection: is empty")
@@ -156,7 +158,8 @@ func (op *Operation) check() error {
 			return fmt.Errorf("reason: %q is none of %v", op.Reason, OperatorReasons())
 		}
 	case "cooldown":
-		if d, err := time.ParseDuration(op.For); err != nil || d <= 0 {
+		var err error
+		if op.cooldown, err = time.ParseDuration(op.For); err != nil || op.cooldown <= 0 {
 			return fmt.Errorf("for: %q is no time, such as 5m", op.For)
 		}
 	case "wake":
@@ -184,11 +187,7 @@ func (o Operations) perform(ctx context.Context, op Operation) (Outcome, *lease.
 		out.Done = done
 		return out, refusal
 	default:
-		d, err := time.ParseDuration(op.For)
-		if err != nil {
-			return out, nil // cannot happen: checked
-		}
-		refusal := o.Leases.SetCooldown(ctx, op.Pool, op.Connection, d)
+		refusal := o.Leases.SetCooldown(ctx, op.Pool, op.Connection, op.cooldown)
 		out.Done = refusal == nil
 		return out, refusal
 	}
