@@ -78,79 +78,58 @@ func (c *leasesClient) listCommand() *cobra.Command {
 }
 
 func (c *leasesClient) endCommand() *cobra.Command {
-	var op admin.Operation
-	command := &cobra.Command{
-		Use:   "end CONNECTION",
-		Short: "End the lease on a connection, whoever holds it; its next request is refused with LEASE_REQUIRED",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			op.Action, op.Connection = "end", args[0]
-			out, err := c.operate(command.Context(), op)
-			switch {
-			case err != nil:
-				return err
-			case !out.Done:
-				fmt.Fprintf(command.OutOrStdout(), "nobody holds a lease on %s\n", out.Connection)
-			default:
-				fmt.Fprintf(command.OutOrStdout(), "ended the lease of %s on %s, generation %d\n", out.Lease.Owner, out.Connection, out.Lease.Generation)
+	op := admin.Operation{Action: "end"}
+	command := c.operationCommand(&op, "end CONNECTION", "End the lease on a connection, whoever holds it; its next request is refused with LEASE_REQUIRED",
+		func(out admin.Outcome) string {
+			if !out.Done {
+				return "nobody holds a lease on " + out.Connection
 			}
-			return nil
-		},
-	}
-	c.operationFlags(command, &op)
+			return fmt.Sprintf("ended the lease of %s on %s, generation %d", out.Lease.Owner, out.Connection, out.Lease.Generation)
+		})
 	command.Flags().StringVar((*string)(&op.Reason), "reason", "", fmt.Sprintf("why, for the history: one of %v (default the first)", admin.OperatorReasons()))
 	return command
 }
 
 func (c *leasesClient) wakeCommand() *cobra.Command {
-	var op admin.Operation
-	command := &cobra.Command{
-		Use:   "wake CONNECTION",
-		Short: "End the cooldown of a connection: it gets requests again at once",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			op.Action, op.Connection = "wake", args[0]
-			out, err := c.operate(command.Context(), op)
-			switch {
-			case err != nil:
-				return err
-			case !out.Done:
-				fmt.Fprintf(command.OutOrStdout(), "%s is in no cooldown\n", out.Connection)
-			default:
-				fmt.Fprintf(command.OutOrStdout(), "ended the cooldown of %s\n", out.Connection)
+	op := admin.Operation{Action: "wake"}
+	return c.operationCommand(&op, "wake CONNECTION", "End the cooldown of a connection: it gets requests again at once",
+		func(out admin.Outcome) string {
+			if !out.Done {
+				return out.Connection + " is in no cooldown"
 			}
-			return nil
-		},
-	}
-	c.operationFlags(command, &op)
-	return command
+			return "ended the cooldown of " + out.Connection
+		})
 }
 
 func (c *leasesClient) cooldownCommand() *cobra.Command {
-	var op admin.Operation
+	op := admin.Operation{Action: "cooldown"}
 	var d time.Duration
-	command := &cobra.Command{
-		Use:   "cooldown CONNECTION",
-		Short: "Put a connection into cooldown: its lease moves at the next request, and nobody acquires it",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			op.Action, op.Connection, op.For = "cooldown", args[0], d.String()
-			out, err := c.operate(command.Context(), op)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(command.OutOrStdout(), "%s is in cooldown for %v, or for leases.cooldown.max if that is shorter\n", out.Connection, d)
-			return nil
-		},
-	}
-	c.operationFlags(command, &op)
+	command := c.operationCommand(&op, "cooldown CONNECTION", "Put a connection into cooldown: its lease moves at the next request, and nobody acquires it",
+		func(out admin.Outcome) string {
+			return fmt.Sprintf("%s is in cooldown for %v, or for leases.cooldown.max if that is shorter", out.Connection, d)
+		})
+	command.PreRun = func(*cobra.Command, []string) { op.For = d.String() }
 	command.Flags().DurationVar(&d, "for", 5*time.Minute, "how long")
 	return command
 }
 
-func (c *leasesClient) operationFlags(command *cobra.Command, op *admin.Operation) {
+// operationCommand is a command that sends op for the connection it is given, and prints what says makes of the answer.
+func (c *leasesClient) operationCommand(op *admin.Operation, use, short string, says func(admin.Outcome) string) *cobra.Command {
+	command := &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			op.Connection = args[0]
+			out, err := c.operate(command.Context(), *op)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(command.OutOrStdout(), says(out))
+			return err
+		},
+	}
 	command.Flags().StringVar(&op.Pool, "pool", "", "the pool; needed for a connection that the configuration has no more")
 	command.Flags().StringVar(&c.tokenFile, "token-file", "", "file with the operators' token (default: listen.adminTokenFile of the configuration)")
+	return command
 }
 
 // operate sends one operation.
