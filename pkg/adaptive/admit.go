@@ -230,10 +230,7 @@ func (c *Controller) repriceLocked(p *Permit, cost int) {
 // releaseLocked gives back what a running request holds.
 func (c *Controller) releaseLocked(p *Permit) {
 	p.stage = stageEnded
-	if p.expected {
-		p.expected = false
-		c.expected.remove(p)
-	}
+	c.stopExpectingLocked(p)
 	c.active.sub(p.place)
 	switch {
 	case p.queued:

@@ -49,7 +49,7 @@ const (
 	shortError = 0.06
 	// steadyFactor is how many times the mean latency must have passed since the limit was moved.
 	steadyFactor = 1.5
-	// silentWindows is for how many windows without first tokens the other answers are heard.
+	// silentWindows is for how many windows without first tokens the other answers speak for the upstream.
 	silentWindows = 10
 	// steadyWindows must have passed at least: those who waited come all at once when a limit rises.
 	steadyWindows = 3
@@ -118,18 +118,18 @@ func (l *level) noise() float64 {
 func (st *state) rescale(of population, factor float64) {
 	l := &st.latency[of]
 	l.short, l.long = l.short*factor, l.long*factor
-	if of == st.voice {
+	if of == st.speaker {
 		st.trial.latency *= factor
 	}
 }
 
 // level is that of the population that speaks for the upstream.
-func (st *state) level() *level { return &st.latency[st.voice] }
+func (st *state) level() *level { return &st.latency[st.speaker] }
 
 // observe folds a window's samples into the averages. Normal is the latency below the limit, and any that is clearly
 // better; at the limit it is what the last trial says.
 func (st *state) observe(s Settings, e evidence) {
-	st.listen(e)
+	st.chooseSpeaker(e)
 	for i := range st.latency {
 		l, f := &st.latency[i], &e.fresh[i]
 		memory := l.memory()
@@ -153,21 +153,21 @@ func (st *state) observe(s Settings, e evidence) {
 	}
 }
 
-// listen decides which population speaks for the upstream: first tokens, unless for some windows there were only answers to
+// chooseSpeaker decides which population speaks for the upstream: first tokens, unless for some windows there were only answers to
 // their end.
-func (st *state) listen(e evidence) {
+func (st *state) chooseSpeaker(e evidence) {
 	switch {
 	case e.fresh[firstTokens].n > 0:
 		st.silent = 0
 	case e.fresh[wholes].n > 0:
 		st.silent++
 	}
-	voice := firstTokens
+	speaker := firstTokens
 	if st.silent >= silentWindows {
-		voice = wholes
+		speaker = wholes
 	}
-	if voice != st.voice {
-		st.voice, st.trial = voice, trial{}
+	if speaker != st.speaker {
+		st.speaker, st.trial = speaker, trial{}
 		st.moved()
 	}
 }

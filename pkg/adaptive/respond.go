@@ -109,10 +109,7 @@ func (c *Controller) firstTokenLocked(p *Permit) {
 
 // generateLocked drops the cost to that of the generation.
 func (c *Controller) generateLocked(p *Permit) {
-	if p.expected {
-		p.expected = false
-		c.expected.remove(p)
-	}
+	c.stopExpectingLocked(p)
 	if p.generates {
 		return
 	}
@@ -144,6 +141,14 @@ func (c *Controller) expectLocked(p *Permit) {
 	c.expected.add(p, c.now)
 	if c.waiting.count > 0 {
 		c.armLocked(p.deadline)
+	}
+}
+
+// stopExpectingLocked is for a request whose first token has come, or will not come.
+func (c *Controller) stopExpectingLocked(p *Permit) {
+	if p.expected {
+		p.expected = false
+		c.expected.remove(p)
 	}
 }
 

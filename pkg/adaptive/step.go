@@ -31,7 +31,7 @@ func (r StepReason) shed() bool {
 type state struct {
 	limit    int
 	latency  [populations]level
-	voice    population // which of them speaks for the upstream
+	speaker  population // which of them speaks for the upstream
 	silent   int        // windows in which first tokens were not seen, and other answers were
 	growth   growth
 	trial    trial
@@ -79,13 +79,11 @@ func step(s Settings, st state, e evidence) (state, StepReason) {
 	st.limit = min(max(limit, s.MinLimit), s.MaxLimit)
 	if reason.shed() {
 		st.moved()
+		st.growth.stop(before, st.limit)
 	}
 	if st.bound = bound; bound {
 		st.proven--
 		st.learning--
-	}
-	if reason.shed() {
-		st.growth.stop(before, st.limit)
 	}
 	return st, reason
 }
@@ -125,7 +123,7 @@ func (st *state) decide(s Settings, e evidence) (int, StepReason) {
 			return st.growth.back(s, st.limit, max(room, -1)), StepEase
 		}
 		if st.level().long > 0 { // few samples tell of growth too late
-			room = min(room, float64(e.fresh[st.voice].n)/growthSamples)
+			room = min(room, float64(e.fresh[st.speaker].n)/growthSamples)
 		}
 		return st.growth.next(s, st.limit, min(room, 1)), StepGrow
 	case e.utilization <= s.UtilizationLow && !e.waiting && st.limit < s.InitialLimit:
