@@ -41,10 +41,10 @@ func openJournal(path string, hashes map[string]*hash) (*journal, error) {
 		return nil, errors.Join(fmt.Errorf("%s is in use by another process: %w", path, err), lock.Close())
 	}
 	j := &journal{path: path, lock: lock}
-	if err := errors.Join(j.load(hashes)); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	if err = j.load(hashes); err == nil {
+		err = j.rewrite(hashes)
 	}
-	if err := j.rewrite(hashes); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return j, nil

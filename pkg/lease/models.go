@@ -1,14 +1,10 @@
 package lease
 
-import "slices"
-
 // ListsModels reports whether some connection of the pool serves listed models only, so that it depends on the model which
 // connections may serve a request.
 func (s *Service) ListsModels(pool string) bool {
 	p := s.view().pools[pool]
-	return p != nil && slices.ContainsFunc(p.connections, func(c ConnectionSettings) bool {
-		return len(c.Models) > 0 && !slices.Contains(c.Models, "*")
-	})
+	return p != nil && p.listsModels
 }
 
 // Serves reports whether a connection of the pool serves the model.

@@ -24,6 +24,7 @@ type pool struct {
 	connections []ConnectionSettings
 	byID        map[string]ConnectionSettings
 	gatewayAuth bool
+	listsModels bool // some connection serves listed models only
 }
 
 func newView(s Settings, list []Principal, st *store) (*view, error) {
@@ -40,6 +41,7 @@ func newView(s Settings, list []Principal, st *store) (*view, error) {
 			byID: map[string]ConnectionSettings{}, gatewayAuth: ps.GatewayAuth}
 		for _, c := range ps.Connections {
 			p.byID[c.ID] = c
+			p.listsModels = p.listsModels || c.listsModels()
 		}
 		v.pools[name] = p
 	}
@@ -95,7 +97,11 @@ func (c ConnectionSettings) servesAll(models []string) bool {
 
 // serves says whether the connection serves a model; one without a list serves every model.
 func (c ConnectionSettings) serves(model string) bool {
-	return model == "" || len(c.Models) == 0 || slices.Contains(c.Models, "*") || slices.Contains(c.Models, model)
+	return model == "" || !c.listsModels() || slices.Contains(c.Models, model)
+}
+
+func (c ConnectionSettings) listsModels() bool {
+	return len(c.Models) > 0 && !slices.Contains(c.Models, "*")
 }
 
 // allows says whether the identity may use a connection: a managed one those on its list, others all.
