@@ -110,7 +110,23 @@ func (c *Controller) shadowLocked(p *Permit, r Request, verdict State) {
 	}
 }
 
-func (c *Controller) placeLocked(cost int) int { return c.settings.Place(cost, c.state.limit) }
+// WouldWait reports whether a request of a cost would find no place now, whoever asks.
+func (c *Controller) WouldWait(cost int) bool {
+	now := c.clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.advanceLocked(now)
+	return !c.fitsLocked(clampCost(cost))
+}
+
+func (c *Controller) placeLocked(cost int) int {
+	return c.settings.place(cost, c.state.limit, c.wholeLimitLocked())
+}
+
+// wholeLimitLocked is the limit of all replicas together, as far as this one knows.
+func (c *Controller) wholeLimitLocked() float64 {
+	return float64(c.state.limit) * float64(c.settings.Replicas)
+}
 
 // fitsLocked reports whether a request of a cost can be let in now.
 func (c *Controller) fitsLocked(cost int) bool {

@@ -19,7 +19,8 @@ type Controller struct {
 
 	mu       sync.Mutex
 	settings Settings
-	now      int64 // everything below is accounted up to here
+	part     Settings // what the step gets: bounds divided among the replicas
+	now      int64    // everything below is accounted up to here
 	shutdown bool
 
 	// active is what really runs. held is what the scheduler has let in: the same in enforce mode; in shadow mode those
@@ -82,9 +83,10 @@ func newController(s Settings, maxLanes int, onStep func(StepReason, int, int)) 
 		epoch0:   time.Now(),
 		onStep:   onStep,
 		settings: s,
+		part:     s.part(),
 		lanes:    lanes{byID: make(map[string]*lane), max: max(1, maxLanes)},
 		counts:   counts{steps: make(map[StepReason]int64)},
-		state:    state{limit: min(max(s.InitialLimit, s.MinLimit), s.MaxLimit)},
+		state:    state{limit: s.part().bounded(s.part().InitialLimit)},
 	}
 	c.window.end = int64(s.Window)
 	for i := range c.curves {
@@ -115,12 +117,12 @@ func (c *Controller) configure(s Settings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.advanceLocked(now)
-	old := c.settings
-	c.settings = s
+	old, oldPart := c.settings, c.part
+	c.settings, c.part = s, s.part()
 	c.off.Store(s.Mode == Off)
-	c.state.limit = min(max(c.state.limit, s.MinLimit), s.MaxLimit)
-	if s.InitialLimit != old.InitialLimit {
-		c.state.limit = min(max(s.InitialLimit, s.MinLimit), s.MaxLimit)
+	c.state.limit = c.part.bounded(c.state.limit)
+	if c.part.InitialLimit != oldPart.InitialLimit {
+		c.state.limit = c.part.bounded(c.part.InitialLimit)
 	}
 	if s.Window != old.Window {
 		c.window.next(c.now + int64(s.Window))
@@ -163,7 +165,7 @@ func (c *Controller) Observe(s Severity) {
 	if s == Critical && c.settings.Mode != Off && !w.cutWithin(c.now, c.settings.Window) {
 		w.lastCut, w.everCut = c.now, true
 		before := c.state.limit
-		c.state.limit = max(c.settings.MinLimit, scale(before, c.settings.CriticalDecreaseFactor))
+		c.state.limit = max(c.part.MinLimit, scale(before, c.settings.CriticalDecreaseFactor))
 		c.steppedLocked(StepCritical, before)
 	}
 	c.dispatchLocked() // the lanes' keys have moved with the time

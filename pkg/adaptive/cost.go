@@ -67,9 +67,9 @@ func (s Settings) generationCost(tokens int64) int {
 	return s.GenerationCost + int(min(context, MaxCost))
 }
 
-// Place is what a request of a cost takes of a limit. A place is not a price: the request's lane pays the full cost, but no
-// request takes more than a share of the limit, so that a low limit locks nobody out and no head waits for all the others
-// to end.
-func (s Settings) Place(cost, limit int) int {
-	return min(cost, max(1, int(float64(limit)*s.MaxShare)))
+// place is what a request of a cost takes of a limit that is part of a whole one. A place is not a price: the request's lane
+// pays the full cost, but no request takes more than a share of the whole, so that a low limit locks nobody out and no head
+// waits for all the others to end. Nor does it take more than the part, in which it would never fit.
+func (s Settings) place(cost, part int, whole float64) int {
+	return min(cost, max(1, min(part, int(whole*s.MaxShare))))
 }

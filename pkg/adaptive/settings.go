@@ -19,6 +19,7 @@ type Settings struct {
 	MinLimit                 int           `yaml:"minLimit" env:"ADAPTIVE_ADMISSION_MIN_LIMIT" min:"1" max:"104249991" doc:"The adaptive limit never goes below this cost."`
 	InitialLimit             int           `yaml:"initialLimit" env:"ADAPTIVE_ADMISSION_INITIAL_LIMIT" min:"1" max:"104249991" doc:"Limit at start; clamped to minLimit and maxLimit."`
 	MaxLimit                 int           `yaml:"maxLimit" env:"ADAPTIVE_ADMISSION_MAX_LIMIT" min:"1" max:"104249991" doc:"The adaptive limit never goes above this cost."`
+	Replicas                 int           `yaml:"replicas" min:"1" max:"1000" doc:"How many sidecars stand before the same upstreams: minLimit, initialLimit and maxLimit are what all of them have together, and each has its part. With share: redis it counts for as long as the store does not answer."`
 	MaxShare                 float64       `yaml:"maxShare" doc:"Most of the limit that one request takes, in (0,1]; its tenant pays its full cost all the same."`
 	MaxQueueCount            int           `yaml:"maxQueueCount" env:"ADAPTIVE_ADMISSION_MAX_QUEUE_COUNT" min:"1" max:"104249991" doc:"Waiters per queue (per lane with virtual lanes)."`
 	MaxQueueCost             int           `yaml:"maxQueueCost" env:"ADAPTIVE_ADMISSION_MAX_QUEUE_COST" min:"1" max:"104249991" doc:"Waiting cost per queue (per lane with virtual lanes)."`
@@ -39,6 +40,16 @@ type Settings struct {
 	FirstToken               FirstToken    `yaml:"firstToken" enum:"auto,witness,headers,body" doc:"Where the first token of a response is seen: witness is a second filter for the first byte of the response body, body has Envoy send all of the body, headers takes the response headers for it. auto is witness in enforce, headers otherwise. The Envoy configuration must match."`
 	FirstTokenSample         int           `yaml:"firstTokenSample" min:"1" max:"10000" doc:"The witness is called for one response in this many."`
 }
+
+// part are the settings of one of several replicas that know nothing of each other: each has its part of the bounds.
+func (s Settings) part() Settings {
+	divided := func(n int) int { return max(1, (n+s.Replicas/2)/s.Replicas) }
+	s.MinLimit, s.InitialLimit, s.MaxLimit = divided(s.MinLimit), divided(s.InitialLimit), divided(s.MaxLimit)
+	return s
+}
+
+// bounded is a limit brought within its bounds.
+func (s Settings) bounded(limit int) int { return min(max(limit, s.MinLimit), s.MaxLimit) }
 
 // FirstToken is how a cluster is to see first tokens.
 type FirstToken string
@@ -65,7 +76,7 @@ func (s Settings) Witnessed() bool {
 // DefaultSettings are the documented defaults.
 func DefaultSettings() Settings {
 	return Settings{
-		Mode: Shadow, MinLimit: 8, InitialLimit: 64, MaxLimit: 1000, MaxShare: 0.25, MaxQueueCount: 128, MaxQueueCost: 2000,
+		Mode: Shadow, MinLimit: 8, InitialLimit: 64, MaxLimit: 1000, Replicas: 1, MaxShare: 0.25, MaxQueueCount: 128, MaxQueueCost: 2000,
 		MaxWait: 5 * time.Second, Window: time.Second, DecreaseFactor: 0.8, CriticalDecreaseFactor: 0.5,
 		IncreaseStep: 1, MaxIncreasePerWindow: 100, ShortAlpha: 0.5, LongAlpha: 0.1,
 		UtilizationHigh: 0.7, UtilizationLow: 0.3, LatencyGradientThreshold: 0.25, GenerationCost: 1, ContextQuantum: 2048,

@@ -95,7 +95,7 @@ func (c *Controller) totalsLocked(now int64) Snapshot {
 	c.advanceLocked(now)
 	c.lanes.evict(c.now)
 	s := Snapshot{
-		Mode: c.settings.Mode, CurrentLimit: c.state.limit, MinLimit: c.settings.MinLimit, MaxLimit: c.settings.MaxLimit,
+		Mode: c.settings.Mode, CurrentLimit: c.state.limit, MinLimit: c.part.MinLimit, MaxLimit: c.part.MaxLimit,
 		ActiveCost: c.active.cost, ActiveCount: c.active.count,
 		VirtualLanes:  c.settings.VirtualLanes,
 		LaneTenants:   []LaneTenant{},

@@ -76,7 +76,7 @@ func step(s Settings, st state, e evidence) (state, StepReason) {
 	st.observe(s, e)
 	before := st.limit
 	limit, reason := st.decide(s, e)
-	st.limit = min(max(limit, s.MinLimit), s.MaxLimit)
+	st.limit = s.bounded(limit)
 	if reason.shed() {
 		st.moved()
 		st.growth.stop(before, st.limit)

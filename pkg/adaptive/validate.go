@@ -36,6 +36,7 @@ func (s Settings) Validate() error {
 	quantity("initialLimit", s.InitialLimit)
 	quantity("maxLimit", s.MaxLimit)
 	check(s.MinLimit <= s.MaxLimit, "minLimit", "at most maxLimit", fmt.Sprintf("%d > %d", s.MinLimit, s.MaxLimit))
+	check(s.Replicas >= 1 && s.Replicas <= 1000, "replicas", "in 1..1000", s.Replicas)
 	halfOpenUnit("maxShare", s.MaxShare)
 	quantity("maxQueueCount", s.MaxQueueCount)
 	quantity("maxQueueCost", s.MaxQueueCost)

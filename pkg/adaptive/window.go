@@ -79,7 +79,7 @@ func (c *Controller) rollLocked(now int64) {
 	var reason StepReason
 	e := w.evidence(c.waiting.count > 0, c.settings.Window)
 	e.others = c.othersLocked()
-	c.state, reason = step(c.settings, c.state, e)
+	c.state, reason = step(c.part, c.state, e)
 	for i := range c.curves {
 		c.state.rescale(population(i), c.curves[i].learn())
 	}
@@ -112,10 +112,10 @@ func (c *Controller) quietLocked(n int64) {
 			c.state.latency[i].short = c.state.latency[i].long
 		}
 	}
-	if w.utilization <= c.settings.UtilizationLow && c.waiting.count == 0 && w.severity == Normal && c.state.limit < c.settings.InitialLimit {
+	if w.utilization <= c.settings.UtilizationLow && c.waiting.count == 0 && w.severity == Normal && c.state.limit < c.part.InitialLimit {
 		rise := n * int64(c.settings.recovery())
 		before := c.state.limit
-		c.state.limit = int(min(int64(c.settings.InitialLimit), int64(before)+rise))
+		c.state.limit = int(min(int64(c.part.InitialLimit), int64(before)+rise))
 		c.steppedLocked(StepRecover, before)
 	}
 	w.next(w.end + n*int64(c.settings.Window))

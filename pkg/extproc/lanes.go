@@ -101,8 +101,7 @@ func (x *exchange) wouldLackLane() *Verdict {
 	if x.settings.Lanes.Mode != adaptive.Enforce {
 		return nil
 	}
-	lanes := x.server.lanes.Controller(x.facts.cluster).Totals()
-	if lanes.ActiveCost+x.settings.Lanes.Place(x.body.cost(), lanes.CurrentLimit) > lanes.CurrentLimit {
+	if x.server.lanes.Controller(x.facts.cluster).WouldWait(x.body.cost()) {
 		return newVerdict(admissionQueueFull, 0) // it would wait at the least
 	}
 	return nil
