@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/pkg/adaptive"
-	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
+	"github.com/headgate/headgate/pkg/budget/size"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/extproc"
 	"github.com/headgate/headgate/pkg/lease"
@@ -143,9 +144,9 @@ func TestBudgetTable(t *testing.T) {
 	b.WriteString("| memory limit | budget | bodies of 1 MiB at once | largest body ever admitted |\n|---|---|---|---|\n")
 	for _, gib := range []int64{256, 512, 1024, 1600, 2048, 4096, 8192, 16384, 65536} {
 		limit := gib << 20
-		c := budget.Ceiling{Limits: []budget.Limit{{Source: budget.SourceDownwardAPI, Bytes: limit}}}
+		c := memory.Ceiling{Limits: []memory.Limit{{Source: memory.SourceDownwardAPI, Bytes: limit}}}
 		got := c.Budget(s.Budget).Bytes
-		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", budget.Size(limit), budget.Size(got), got>>20, budget.Size(min(got, int64(s.HardMaxBody))))
+		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", size.Bytes(limit), size.Bytes(got), got>>20, size.Bytes(min(got, int64(s.HardMaxBody))))
 	}
 	generated(t, "operations.md", "budgets", b.String())
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/admin"
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/extproc"
 	"github.com/headgate/headgate/pkg/lease"
@@ -35,7 +36,7 @@ type app struct {
 	watcher atomic.Pointer[config.Watcher]
 	ready   atomic.Bool
 
-	monitor *budget.Monitor
+	monitor *memory.Monitor
 	bytes   *budget.Controller
 	lanes   *adaptive.Registry
 	leases  *lease.Service
@@ -66,12 +67,12 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 	if a.leases, err = lease.New(cfg.Leases, cfg.Principals, lease.Options{Log: log, Observer: a.metrics.LeaseObserver()}); err != nil {
 		return nil, fmt.Errorf("leases: %w", err)
 	}
-	a.monitor = budget.NewMonitor(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio, log)
-	ceiling := budget.ReadCeiling(cfg.Bytes.Budget, os.Getenv)
+	a.monitor = memory.NewMonitor(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio, log)
+	ceiling := memory.ReadCeiling(cfg.Bytes.Budget, os.Getenv)
 	a.bytes = budget.New(cfg.Bytes, ceiling.Budget(cfg.Bytes.Budget), a.monitor.Pressure)
 	a.lanes = adaptive.NewRegistry(laneSettings(cfg), cfg.Tenant.MaxLanes)
 	a.monitor.OnBudget(a.bytes.SetBudget)
-	a.monitor.OnPressure(func(p budget.Pressure) {
+	a.monitor.OnPressure(func(p memory.Pressure) {
 		a.bytes.Wake()
 		a.lanes.Observe(adaptive.Severity(p.Severity))
 	})
@@ -185,11 +186,11 @@ func (a *app) apply(cfg *config.Config) error {
 
 // checkCeiling reports that the process whose memory limit counts cannot be read, where the settings name one that they did not
 // name before: then there is no last known limit of it. before is nil at the start.
-func checkCeiling(s budget.BudgetSettings, before *budget.BudgetSettings) error {
+func checkCeiling(s memory.BudgetSettings, before *memory.BudgetSettings) error {
 	if !s.NamesProcess() || before != nil && before.CgroupRoot == s.CgroupRoot && before.CgroupPID == s.CgroupPID {
 		return nil
 	}
-	if err := budget.ReadCeiling(s, os.Getenv).Err(); err != nil {
+	if err := memory.ReadCeiling(s, os.Getenv).Err(); err != nil {
 		return fmt.Errorf("bytes.budget: memory limit: %w", err)
 	}
 	return nil

@@ -74,12 +74,12 @@ leases: {store: {%s}}
 					p.Cancel()
 				}
 			}()
-			hold, _, _ := a.bytes.Acquire(budget.Ask{Bytes: 8 << 20})
+			hold, _, _ := a.bytes.Acquire(budget.Request{Bytes: 8 << 20})
 			if hold == nil {
 				t.Fatal("8 MiB were not admitted")
 			}
 			defer hold.Release()
-			_, byteWaiter, refusal := a.bytes.Acquire(budget.Ask{Bytes: 1 << 20, MaxWait: time.Minute})
+			_, byteWaiter, refusal := a.bytes.Acquire(budget.Request{Bytes: 1 << 20, MaxWait: time.Minute})
 			if byteWaiter == nil {
 				t.Fatalf("a body does not wait: %+v", refusal)
 			}
@@ -100,7 +100,7 @@ leases: {store: {%s}}
 			if got := a.bytes.Snapshot(); got.Waiting != 1 || got.ShedTotal != bytes.ShedTotal || got.MaxInflightBytes != bytes.MaxInflightBytes {
 				t.Errorf("bytes %+v, want %+v", got, bytes)
 			}
-			if _, w, _ := a.bytes.Acquire(budget.Ask{Bytes: 1 << 20, MaxWait: time.Minute}); w == nil {
+			if _, w, _ := a.bytes.Acquire(budget.Request{Bytes: 1 << 20, MaxWait: time.Minute}); w == nil {
 				t.Error("a body may not wait any more: the new queue is in force")
 			} else {
 				w.Cancel()

@@ -4,25 +4,27 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/pkg/budget/memory"
 )
 
-// Given a budget and what is taken of it, an ask is admitted or refused at once.
+// Given a budget and what is taken of it, a request is admitted or refused at once.
 func TestAcquireDecidesAtOnce(t *testing.T) {
 	t.Parallel()
-	normal := &Pressure{Healthy: true}
+	normal := &memory.Pressure{Healthy: true}
 	for _, c := range []struct {
 		name  string
 		start scenario
 		play  func(r *rig)
 	}{
 		{"a body that fits is admitted", scenario{budget: mib, pressure: normal}, func(r *rig) {
-			r.admit(ask("a", 4096))
+			r.admit(request("a", 4096))
 			r.inflight(4096)
 		}},
 		{"a body over the whole budget is refused without a wait or a retry", scenario{budget: 1024, settings: maxWait(5 * time.Second)},
 			func(r *rig) {
 				start := time.Now()
-				r.refuse(ask("a", 4096), Refusal{Reason: BodyExceedsBudget})
+				r.refuse(request("a", 4096), Refusal{Reason: BodyExceedsBudget})
 				if waited := time.Since(start); waited > time.Second {
 					r.t.Errorf("refused after %v", waited)
 				}
@@ -30,50 +32,50 @@ func TestAcquireDecidesAtOnce(t *testing.T) {
 				r.sheds(map[Reason]int64{BodyExceedsBudget: 1})
 			}},
 		{"a body of exactly the budget is admitted", scenario{budget: 1024}, func(r *rig) {
-			r.admit(ask("a", 1024))
+			r.admit(request("a", 1024))
 		}},
-		{"critical pressure comes before the size", scenario{budget: 1024, pressure: &Pressure{Severity: Critical, Healthy: true}},
+		{"critical pressure comes before the size", scenario{budget: 1024, pressure: &memory.Pressure{Severity: memory.Critical, Healthy: true}},
 			func(r *rig) {
-				r.refuse(ask("a", 64), Refusal{ResourcePressure, seconds(2)})
-				r.refuse(ask("a", 4096), Refusal{ResourcePressure, seconds(2)})
+				r.refuse(request("a", 64), Refusal{ResourcePressure, seconds(2)})
+				r.refuse(request("a", 4096), Refusal{ResourcePressure, seconds(2)})
 				r.sheds(map[Reason]int64{ResourcePressure: 2})
 			}},
 		{"eight bodies fit without a count cap", scenario{}, func(r *rig) {
 			for i := range 8 {
-				r.admit(ask("a", mib))
+				r.admit(request("a", mib))
 				r.inflight(int64(i+1) * mib)
 			}
 		}},
 		{"eight keys share one budget", scenario{settings: maxWait(0)}, func(r *rig) {
 			for i := range 8 {
-				r.admit(ask(fmt.Sprint("key", i), mib))
+				r.admit(request(fmt.Sprint("key", i), mib))
 			}
-			r.refuse(ask("one more", mib), Refusal{InflightBytesBudget, seconds(2)})
+			r.refuse(request("one more", mib), Refusal{InflightBytesBudget, seconds(2)})
 		}},
 		{"a cap of one refuses the second while memory is not healthy", scenario{settings: both(slots(1), maxWait(0))}, func(r *rig) {
-			h := r.admit(ask("a", 33))
-			r.refuse(ask("a", 33), Refusal{InflightBytesBudget, seconds(2)})
+			h := r.admit(request("a", 33))
+			r.refuse(request("a", 33), Refusal{InflightBytesBudget, seconds(2)})
 			if n := r.c.Snapshot().ActiveHeavy; n != 1 {
 				r.t.Errorf("activeHeavy %d, want 1", n)
 			}
 			h.Release()
 			h.Release()
-			r.admit(ask("a", 33))
+			r.admit(request("a", 33))
 		}},
 		{"a refused slot reserves no bytes, refused bytes take no slot", scenario{budget: 100, settings: both(slots(2), maxWait(0))}, func(r *rig) {
-			r.admit(ask("a", 60))
-			r.refuse(ask("b", 60), Refusal{InflightBytesBudget, seconds(2)})
-			r.admit(ask("b", 20))
-			r.refuse(ask("c", 10), Refusal{InflightBytesBudget, seconds(2)})
+			r.admit(request("a", 60))
+			r.refuse(request("b", 60), Refusal{InflightBytesBudget, seconds(2)})
+			r.admit(request("b", 20))
+			r.refuse(request("c", 10), Refusal{InflightBytesBudget, seconds(2)})
 			r.inflight(80)
 		}},
 		{"a caller with no time left does not wait", scenario{budget: 100}, func(r *rig) {
-			r.admit(ask("a", 100))
-			r.refuse(Ask{Key: "a", Bytes: 1}, Refusal{InflightBytesBudget, seconds(2)})
+			r.admit(request("a", 100))
+			r.refuse(Request{Key: "a", Bytes: 1}, Refusal{InflightBytesBudget, seconds(2)})
 		}},
-		{"structure-heavy bodies are told so, and counted by what they lacked", scenario{settings: both(slots(1), maxWait(0))}, func(r *rig) {
-			r.admit(Ask{Bytes: 256 * kib, Structure: true})
-			r.refuse(Ask{Bytes: 256 * kib, Structure: true}, Refusal{StructureLimit, seconds(1)})
+		{"structure-heavy bodies are refused as such, and counted by what they lacked", scenario{settings: both(slots(1), maxWait(0))}, func(r *rig) {
+			r.admit(Request{Bytes: 256 * kib, Structure: true})
+			r.refuse(Request{Bytes: 256 * kib, Structure: true}, Refusal{StructureLimit, seconds(1)})
 			r.sheds(map[Reason]int64{InflightBytesBudget: 1})
 		}},
 		{"refusals decided elsewhere are counted", scenario{}, func(r *rig) {
@@ -83,10 +85,10 @@ func TestAcquireDecidesAtOnce(t *testing.T) {
 		}},
 		{"64 of 200 partial bodies fit 4 MiB", scenario{budget: 4 * mib, settings: maxWait(0)}, func(r *rig) {
 			for range 64 {
-				r.admit(ask("a", 64*kib))
+				r.admit(request("a", 64*kib))
 			}
 			for range 136 {
-				r.refuse(ask("a", 64*kib), Refusal{InflightBytesBudget, seconds(2)})
+				r.refuse(request("a", 64*kib), Refusal{InflightBytesBudget, seconds(2)})
 			}
 		}},
 	} {
@@ -100,7 +102,7 @@ func TestAcquireDecidesAtOnce(t *testing.T) {
 // Given a count cap, the healthy headroom is a second, finite set of slots.
 func TestHealthyHeadroom(t *testing.T) {
 	t.Parallel()
-	healthy := &Pressure{Healthy: true}
+	healthy := &memory.Pressure{Healthy: true}
 	headroom := func(n int) func(*Settings) { return func(s *Settings) { s.HealthyHeadroom = &n } }
 	counts := func(r *rig, active, extra int) {
 		r.t.Helper()
@@ -110,9 +112,9 @@ func TestHealthyHeadroom(t *testing.T) {
 	}
 	t.Run("is as large as the cap unless it is set", func(t *testing.T) {
 		scenario{settings: both(slots(1), maxWait(0)), pressure: healthy}.play(t, func(r *rig) {
-			first, second := r.admit(ask("a", 33)), r.admit(ask("a", 33))
+			first, second := r.admit(request("a", 33)), r.admit(request("a", 33))
 			counts(r, 1, 1)
-			r.refuse(ask("a", 33), Refusal{InflightBytesBudget, seconds(2)})
+			r.refuse(request("a", 33), Refusal{InflightBytesBudget, seconds(2)})
 			first.Release()
 			counts(r, 0, 1)
 			second.Release()
@@ -122,16 +124,16 @@ func TestHealthyHeadroom(t *testing.T) {
 	})
 	t.Run("zero closes it", func(t *testing.T) {
 		scenario{settings: both(slots(1), headroom(0), maxWait(0)), pressure: healthy}.play(t, func(r *rig) {
-			r.admit(ask("a", 33))
-			r.refuse(ask("a", 33), Refusal{InflightBytesBudget, seconds(2)})
+			r.admit(request("a", 33))
+			r.refuse(request("a", 33), Refusal{InflightBytesBudget, seconds(2)})
 		})
 	})
 	t.Run("releasing it wakes a waiter", func(t *testing.T) {
 		scenario{settings: both(slots(1), headroom(2)), pressure: healthy}.play(t, func(r *rig) {
-			r.admit(ask("a", 1))
-			extra := r.admit(ask("a", 1))
-			r.admit(ask("a", 1))
-			w := r.wait(ask("b", 1))
+			r.admit(request("a", 1))
+			extra := r.admit(request("a", 1))
+			r.admit(request("a", 1))
+			w := r.wait(request("b", 1))
 			extra.Release()
 			r.granted(w)
 			counts(r, 1, 2)
@@ -139,9 +141,9 @@ func TestHealthyHeadroom(t *testing.T) {
 	})
 	t.Run("becoming healthy wakes waiters", func(t *testing.T) {
 		scenario{settings: both(slots(1), headroom(2))}.play(t, func(r *rig) {
-			r.admit(ask("a", 1))
-			w1, w2, w3 := r.wait(ask("a", 1)), r.wait(ask("a", 1)), r.wait(ask("a", 1))
-			r.setPressure(Pressure{Severity: High, Healthy: true})
+			r.admit(request("a", 1))
+			w1, w2, w3 := r.wait(request("a", 1)), r.wait(request("a", 1)), r.wait(request("a", 1))
+			r.setPressure(memory.Pressure{Severity: memory.High, Healthy: true})
 			r.granted(w1, w2)
 			r.waits(w3)
 			counts(r, 1, 2)
@@ -149,11 +151,11 @@ func TestHealthyHeadroom(t *testing.T) {
 	})
 	t.Run("is kept by who has it when memory turns unhealthy", func(t *testing.T) {
 		scenario{settings: slots(1), pressure: healthy}.play(t, func(r *rig) {
-			r.admit(ask("a", 1))
-			extra := r.admit(ask("a", 1))
-			r.setPressure(Pressure{Severity: High})
+			r.admit(request("a", 1))
+			extra := r.admit(request("a", 1))
+			r.setPressure(memory.Pressure{Severity: memory.High})
 			counts(r, 1, 1)
-			w := r.wait(ask("a", 1))
+			w := r.wait(request("a", 1))
 			extra.Release()
 			r.waits(w)
 		})
@@ -165,8 +167,8 @@ func TestChangesWhileRunning(t *testing.T) {
 	t.Parallel()
 	t.Run("a smaller budget drains before it admits, and is never negative", func(t *testing.T) {
 		scenario{budget: 100}.play(t, func(r *rig) {
-			a, b := r.admit(ask("a", 60)), r.admit(ask("a", 40))
-			w := r.wait(ask("b", 10))
+			a, b := r.admit(request("a", 60)), r.admit(request("a", 40))
+			w := r.wait(request("b", 10))
 			r.setBudget(50)
 			if s := r.c.Snapshot(); s.InflightBytes != 100 || s.MaxInflightBytes != 50 {
 				r.t.Errorf("%d of %d bytes, want 100 of 50", s.InflightBytes, s.MaxInflightBytes)
@@ -180,9 +182,9 @@ func TestChangesWhileRunning(t *testing.T) {
 	})
 	t.Run("waiters that can never fit a smaller budget are refused at once", func(t *testing.T) {
 		scenario{budget: 100}.play(t, func(r *rig) {
-			h := r.admit(ask("a", 45))
-			r.admit(ask("a", 45))
-			w, small := r.wait(ask("b", 60)), r.wait(ask("b", 50))
+			h := r.admit(request("a", 45))
+			r.admit(request("a", 45))
+			w, small := r.wait(request("b", 60)), r.wait(request("b", 50))
 			growth := r.grow(h, 70)
 			r.setBudget(50)
 			r.refused(w, Refusal{Reason: BodyExceedsBudget})
@@ -195,10 +197,10 @@ func TestChangesWhileRunning(t *testing.T) {
 	})
 	t.Run("a larger budget starts all that fit", func(t *testing.T) {
 		scenario{budget: 10}.play(t, func(r *rig) {
-			r.admit(ask("a", 10))
+			r.admit(request("a", 10))
 			ws := make([]*Waiter, 10)
 			for i := range ws {
-				ws[i] = r.wait(ask("a", 10))
+				ws[i] = r.wait(request("a", 10))
 			}
 			r.setBudget(50)
 			r.granted(ws[:4]...)
@@ -207,10 +209,10 @@ func TestChangesWhileRunning(t *testing.T) {
 	})
 	t.Run("more slots start as many waiters", func(t *testing.T) {
 		scenario{settings: slots(1)}.play(t, func(r *rig) {
-			r.admit(ask("a", 1))
+			r.admit(request("a", 1))
 			ws := make([]*Waiter, 10)
 			for i := range ws {
-				ws[i] = r.wait(ask("a", 1))
+				ws[i] = r.wait(request("a", 1))
 			}
 			s := DefaultSettings()
 			slots(5)(&s)
@@ -223,8 +225,8 @@ func TestChangesWhileRunning(t *testing.T) {
 	})
 	t.Run("a shorter wait does not move deadlines that run", func(t *testing.T) {
 		scenario{budget: 10, settings: maxWait(5 * time.Second)}.play(t, func(r *rig) {
-			r.admit(ask("a", 10))
-			w := r.wait(ask("a", 10))
+			r.admit(request("a", 10))
+			w := r.wait(request("a", 10))
 			s := DefaultSettings()
 			maxWait(0)(&s)
 			r.c.Configure(s)

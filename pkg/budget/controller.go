@@ -4,19 +4,21 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/pkg/budget/memory"
 )
 
-// Anonymous is the fairness key of asks that name none.
+// Anonymous is the fairness key of requests that name none.
 const Anonymous = "anonymous"
 
 // Controller shares one byte budget, and optionally a number of slots, among heavy requests. Its methods never block on
 // anything but a short lock. All are safe for concurrent use.
 type Controller struct {
-	pressure func() Pressure
+	pressure func() memory.Pressure
 
 	mu       sync.Mutex
 	settings Settings
-	budget   Budget
+	budget   memory.Budget
 	inflight int64      // bytes of all live holds
 	ahead    int64      // those of them that no body has needed yet
 	live     list[Hold] // by the time they were granted, youngest last
@@ -36,9 +38,9 @@ type Controller struct {
 // New returns a controller of budget b. pressure reports the current pressure; nil is always normal and healthy. It is
 // called under the controller's lock: it must return at once and not call back. Whoever changes what it reports calls
 // Wake afterwards.
-func New(s Settings, b Budget, pressure func() Pressure) *Controller {
+func New(s Settings, b memory.Budget, pressure func() memory.Pressure) *Controller {
 	if pressure == nil {
-		pressure = func() Pressure { return Pressure{Healthy: true} }
+		pressure = func() memory.Pressure { return memory.Pressure{Healthy: true} }
 	}
 	return &Controller{
 		pressure: pressure, settings: s, budget: b, sheds: make(map[Reason]int64), accounts: accounts{byKey: make(map[string]*account)},
@@ -56,7 +58,7 @@ func (c *Controller) Configure(s Settings) {
 
 // SetBudget replaces the budget. A larger one serves waiters at once. Under a smaller one nothing is granted until
 // enough has drained, and waiters whose body can no longer fit are refused with BodyExceedsBudget.
-func (c *Controller) SetBudget(b Budget) {
+func (c *Controller) SetBudget(b memory.Budget) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.budget = b
@@ -69,7 +71,7 @@ func (c *Controller) SetBudget(b Budget) {
 }
 
 // Budget returns the current budget.
-func (c *Controller) Budget() Budget {
+func (c *Controller) Budget() memory.Budget {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.budget
@@ -83,33 +85,33 @@ func (c *Controller) Wake() {
 	c.dispatchLocked()
 }
 
-// Acquire reserves a.Bytes and a slot, both or neither. Exactly one result is non-nil: the hold when there is room, a
+// Acquire reserves r.Bytes and a slot, both or neither. Exactly one result is non-nil: the hold when there is room, a
 // waiter when it has to wait for some, or a refusal.
-func (c *Controller) Acquire(a Ask) (*Hold, *Waiter, *Refusal) {
-	if a.Key == "" {
-		a.Key = Anonymous
+func (c *Controller) Acquire(r Request) (*Hold, *Waiter, *Refusal) {
+	if r.Key == "" {
+		r.Key = Anonymous
 	}
-	a.Bytes = max(a.Bytes, 0)
+	r.Bytes = max(r.Bytes, 0)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	account := c.accounts.join(a.Key)
+	account := c.accounts.join(r.Key)
 	defer c.accounts.leave(account)
 	p := c.pressure()
 	slot := c.slotLocked(p)
-	c.makeRoomLocked(a.Bytes)
+	c.makeRoomLocked(r.Bytes)
 	switch {
-	case p.Severity >= Critical && !a.Trickle:
-		return nil, nil, c.refuseLocked(ResourcePressure, a.Structure, 0)
-	case a.Bytes > c.budget.Bytes:
-		return nil, nil, c.refuseLocked(BodyExceedsBudget, a.Structure, 0)
-	case slot && (c.queue.empty() && c.roomLocked(a.Bytes) && !c.barredLocked(account, a.Bytes) || c.isGuaranteedLocked(account, a.Bytes)):
-		h := c.admitLocked(account, a.Bytes)
-		h.trickle = a.Trickle
+	case p.Severity >= memory.Critical && !r.Trickle:
+		return nil, nil, c.refuseLocked(ResourcePressure, r.Structure, 0)
+	case r.Bytes > c.budget.Bytes:
+		return nil, nil, c.refuseLocked(BodyExceedsBudget, r.Structure, 0)
+	case slot && (c.queue.empty() && c.roomLocked(r.Bytes) && !c.barredLocked(account, r.Bytes) || c.isGuaranteedLocked(account, r.Bytes)):
+		h := c.admitLocked(account, r.Bytes)
+		h.trickle = r.Trickle
 		return h, nil, nil
 	}
 	w, refusal := c.waitLocked(&Waiter{
-		c: c, key: a.Key, account: account, bytes: a.Bytes, structure: a.Structure, bound: c.boundLocked(p, slot, a.MaxWait),
+		c: c, key: r.Key, account: account, bytes: r.Bytes, structure: r.Structure, bound: c.boundLocked(p, slot, r.MaxWait),
 	})
 	return nil, w, refusal
 }
@@ -144,7 +146,7 @@ func (c *Controller) makeRoomLocked(bytes int64) {
 }
 
 // slotLocked reports whether one more request may be in flight.
-func (c *Controller) slotLocked(p Pressure) bool {
+func (c *Controller) slotLocked(p memory.Pressure) bool {
 	return c.ordinarySlotLocked() || p.Healthy && c.headroom < c.headroomSlotsLocked()
 }
 
@@ -159,11 +161,11 @@ func (c *Controller) headroomSlotsLocked() int {
 	return *c.settings.HeavySlots
 }
 
-// boundLocked is how long an ask may wait from now. Calm shortens only the wait for bytes: those come back soon, or the
+// boundLocked is how long a request may wait from now. Calm shortens only the wait for bytes: those come back soon, or the
 // budget is too small for the load, while a slot is held as long as its request is.
-func (c *Controller) boundLocked(p Pressure, slot bool, most time.Duration) time.Duration {
+func (c *Controller) boundLocked(p memory.Pressure, slot bool, most time.Duration) time.Duration {
 	bound := c.settings.Queue.MaxWait
-	if p.Severity == Normal && slot {
+	if p.Severity == memory.Normal && slot {
 		bound = min(bound, c.settings.Queue.CalmWait)
 	}
 	return max(0, min(bound, most))
@@ -203,7 +205,7 @@ func (c *Controller) dispatchLocked() {
 		return
 	}
 	p := c.pressure()
-	if p.Severity >= Critical {
+	if p.Severity >= memory.Critical {
 		for _, w := range c.queue.all() {
 			w.refuseLocked(ResourcePressure)
 		}

@@ -3,7 +3,8 @@
 // One Controller owns one process-wide byte budget. A heavy body reserves its bytes before it is let in, grows the
 // reservation as more arrive, and gives it back once. Bodies that find no room wait, bounded in time and in bytes, and
 // are served fairly among keys; everything else is refused at once with a Reason. The budget is derived from the
-// protected process's memory ceiling, and a pressure monitor decides how patient the queue is.
+// protected process's memory ceiling, and its memory pressure decides how long a waiter may wait: both come from package
+// memory.
 //
 // # Invariants
 //
@@ -14,7 +15,7 @@
 //     above it; then nothing is granted until enough has drained. Free bytes are never counted below zero.
 //   - A reservation is all-or-nothing over its count slot and its bytes.
 //   - Queued bytes are the sum of the waiters' charges and the backlogs, and never above Queue.MaxQueuedBytes when one joins.
-//   - A waiter is settled exactly once: granted, refused, or cancelled. Grant, deadline and cancellation are decided
+//   - A wait ends exactly once: granted, refused, or cancelled. Grant, deadline and cancellation are decided
 //     under one lock; a grant that nobody took is handed to the next waiter.
 //   - The waiter at the front of the queue does not fit, or would exceed its key's fair share with what others are guaranteed:
 //     capacity that it may use is never idle.
@@ -43,7 +44,7 @@
 //
 // A wait's length is fixed when it begins: Queue.MaxWait under high pressure or when a count slot is what is missing,
 // the shorter of Queue.MaxWait and Queue.CalmWait when bytes are missing under normal pressure, and never more than the
-// caller allows. A wait of zero is a refusal at once. Under critical pressure nothing waits: new asks, growth that finds
+// caller allows. A wait of zero is a refusal at once. Under critical pressure nothing waits: new requests, growth that finds
 // no room, and all who are waiting when the pressure turns critical are refused with ResourcePressure. Only the trickle that
-// Monitor.Shed lets through is served.
+// memory.Monitor.Shed lets through is served.
 package budget

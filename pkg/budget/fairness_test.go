@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/pkg/budget/memory"
 )
 
 // load is one key's requests: bodies of 1 MiB, each held for as long as hold says once it is admitted.
@@ -24,12 +26,12 @@ type load struct {
 func run(t *testing.T, budget int64, length time.Duration, loads ...*load) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := New(DefaultSettings(), Budget{Bytes: budget}, func() Pressure { return Pressure{Severity: High, Healthy: true} })
+		c := New(DefaultSettings(), memory.Budget{Bytes: budget}, func() memory.Pressure { return memory.Pressure{Severity: memory.High, Healthy: true} })
 		guardBudget(c, t.Errorf)
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		one := func(l *load) {
-			h, w, _ := c.Acquire(Ask{Key: l.key, Bytes: mib, MaxWait: 8 * time.Second})
+			h, w, _ := c.Acquire(Request{Key: l.key, Bytes: mib, MaxWait: 8 * time.Second})
 			if w != nil {
 				<-w.Done()
 				h, _ = w.Result()
@@ -138,9 +140,9 @@ func TestGuarantees(t *testing.T) {
 	given := func(r *rig) []*Hold {
 		var held []*Hold
 		for range 8 {
-			held = append(held, r.admit(ask("noisy", mib)))
+			held = append(held, r.admit(request("noisy", mib)))
 		}
-		quiet := r.wait(ask("quiet", mib))
+		quiet := r.wait(request("quiet", mib))
 		time.Sleep(2 * time.Second)
 		r.refused(quiet, Refusal{QueueTimeout, 2 * time.Second})
 		return held
@@ -148,10 +150,10 @@ func TestGuarantees(t *testing.T) {
 	t.Run("it bars who has more", func(t *testing.T) {
 		scenario{}.play(t, func(r *rig) {
 			held := given(r)
-			noisy := r.wait(ask("noisy", mib))
+			noisy := r.wait(request("noisy", mib))
 			held[0].Release()
 			r.waits(noisy)
-			r.admit(ask("quiet", mib))
+			r.admit(request("quiet", mib))
 			r.waits(noisy)
 			held[1].Release()
 			r.granted(noisy)
@@ -161,12 +163,12 @@ func TestGuarantees(t *testing.T) {
 		scenario{settings: maxWait(time.Minute)}.play(t, func(r *rig) {
 			var held []*Hold
 			for range 8 {
-				held = append(held, r.admit(ask("noisy", mib)))
+				held = append(held, r.admit(request("noisy", mib)))
 			}
-			quiet := r.wait(Ask{Key: "quiet", Bytes: mib, MaxWait: time.Second})
+			quiet := r.wait(Request{Key: "quiet", Bytes: mib, MaxWait: time.Second})
 			time.Sleep(time.Second)
 			r.refused(quiet, Refusal{QueueTimeout, 2 * time.Second})
-			noisy := r.wait(ask("noisy", mib))
+			noisy := r.wait(request("noisy", mib))
 			held[0].Release()
 			time.Sleep(leastGuarantee - time.Millisecond)
 			r.waits(noisy)
@@ -178,13 +180,13 @@ func TestGuarantees(t *testing.T) {
 		scenario{}.play(t, func(r *rig) {
 			held := given(r)
 			held[0].Release()
-			r.admit(ask("third", mib))
+			r.admit(request("third", mib))
 		})
 	})
 	t.Run("a body above a share is not starved", func(t *testing.T) {
 		scenario{settings: maxQueued(64 * mib)}.play(t, func(r *rig) {
 			held := given(r)
-			large := r.wait(ask("third", 8*mib))
+			large := r.wait(request("third", 8*mib))
 			for _, h := range held {
 				h.Release()
 			}
@@ -193,11 +195,11 @@ func TestGuarantees(t *testing.T) {
 	})
 	t.Run("it is no more than a fair share", func(t *testing.T) {
 		scenario{}.play(t, func(r *rig) {
-			held := r.admit(ask("noisy", 8*mib))
-			w := r.wait(ask("quiet", 4*mib))
+			held := r.admit(request("noisy", 8*mib))
+			w := r.wait(request("quiet", 4*mib))
 			time.Sleep(2 * time.Second)
 			r.refused(w, Refusal{QueueTimeout, 2 * time.Second})
-			w = r.wait(ask("quiet", 4*mib))
+			w = r.wait(request("quiet", 4*mib))
 			time.Sleep(2 * time.Second)
 			r.refused(w, Refusal{QueueTimeout, 4 * time.Second})
 			if got := r.c.accounts.unclaimed; got != 4*mib {
@@ -212,15 +214,15 @@ func TestGuarantees(t *testing.T) {
 func TestTheValveDecidesBeforeItEvicts(t *testing.T) {
 	t.Parallel()
 	scenario{}.play(t, func(r *rig) {
-		r.admit(ask("x", 8*mib))
-		first := r.wait(ask("a", mib))
-		second := r.wait(ask("a", mib))
-		third := r.wait(ask("a", mib))
+		r.admit(request("x", 8*mib))
+		first := r.wait(request("a", mib))
+		second := r.wait(request("a", mib))
+		third := r.wait(request("a", mib))
 		// 2.5 MiB would need two of them, and after one a has no more than the newcomer.
-		r.refuse(ask("b", 5*mib/2), Refusal{QueuedBytesBudget, 2 * time.Second})
+		r.refuse(request("b", 5*mib/2), Refusal{QueuedBytesBudget, 2 * time.Second})
 		r.waits(first, second, third)
 		r.queued(3, 3*mib)
-		b := r.wait(ask("b", 3*mib/2))
+		b := r.wait(request("b", 3*mib/2))
 		r.waits(first, second, b)
 		r.refused(third, Refusal{QueuedBytesBudget, 2 * time.Second})
 		r.queued(3, 7*mib/2)
@@ -230,7 +232,7 @@ func TestTheValveDecidesBeforeItEvicts(t *testing.T) {
 // TestBacklogsAreUnderTheValve: what waits for a lane counts like what waits for bytes, and the largest key gives way.
 func TestBacklogsAreUnderTheValve(t *testing.T) {
 	t.Parallel()
-	c := New(DefaultSettings(), Budget{Bytes: 32 * mib}, nil)
+	c := New(DefaultSettings(), memory.Budget{Bytes: 32 * mib}, nil)
 	var noisy []*Backlog
 	for range 4 {
 		b, refusal := c.Backlog("noisy", mib)
@@ -269,15 +271,15 @@ func TestBacklogsAreUnderTheValve(t *testing.T) {
 // TestGrowthAheadGoesBack: what was reserved ahead of a body is there for who needs it.
 func TestGrowthAheadGoesBack(t *testing.T) {
 	t.Parallel()
-	c := New(DefaultSettings(), Budget{Bytes: 8 * mib}, nil)
-	grower, _, _ := c.Acquire(Ask{Bytes: 2 * mib})
+	c := New(DefaultSettings(), memory.Budget{Bytes: 8 * mib}, nil)
+	grower, _, _ := c.Acquire(Request{Bytes: 2 * mib})
 	if !grower.TryGrow(2*mib + 1) {
 		t.Fatal("no growth in an empty budget")
 	}
 	if got := grower.Bytes(); got != 4*mib {
 		t.Fatalf("%d bytes reserved, want 4 MiB: doubled", got)
 	}
-	other, _, refusal := c.Acquire(Ask{Bytes: 5 * mib})
+	other, _, refusal := c.Acquire(Request{Bytes: 5 * mib})
 	if other == nil {
 		t.Fatalf("5 of the 6 MiB that nobody needs: %+v, want them", refusal)
 	}

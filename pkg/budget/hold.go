@@ -1,6 +1,10 @@
 package budget
 
-import "time"
+import (
+	"time"
+
+	"github.com/headgate/headgate/pkg/budget/memory"
+)
 
 // maxGrowth bounds what a growing hold reserves ahead of the bytes that arrived.
 const maxGrowth = 4 << 20
@@ -30,7 +34,7 @@ func (h *Hold) Bytes() int64 {
 }
 
 // TryGrow raises the reservation to at least total bytes if there is room now, whoever waits. While nobody waits it
-// doubles the reservation, by at most 4 MiB and not beyond HardMaxBody, so that a body of many chunks asks seldom;
+// doubles the reservation, by at most 4 MiB and not beyond HardMaxBody, so that a body of many chunks seldom grows it;
 // otherwise it takes exactly total. A released hold does not grow.
 func (h *Hold) TryGrow(total int64) bool {
 	h.c.mu.Lock()
@@ -58,7 +62,7 @@ func (h *Hold) Grow(total int64, maxWait time.Duration) (*Waiter, *Refusal) {
 	}
 	p := c.pressure()
 	switch {
-	case p.Severity >= Critical && !h.trickle:
+	case p.Severity >= memory.Critical && !h.trickle:
 		return nil, c.refuseLocked(ResourcePressure, false, 0)
 	case total > c.budget.Bytes:
 		return nil, c.refuseLocked(BodyExceedsBudget, false, 0)
@@ -112,7 +116,7 @@ func (h *Hold) tryGrowLocked(total int64) bool {
 	return true
 }
 
-// needLocked notes what the body needs; what is reserved beyond it goes back as soon as somebody lacks bytes.
+// needLocked records what the body needs; what is reserved beyond it goes back as soon as somebody lacks bytes.
 func (h *Hold) needLocked(bytes int64) {
 	h.c.ahead -= h.aheadLocked()
 	h.needed = bytes
@@ -124,7 +128,7 @@ func (h *Hold) aheadLocked() int64 { return max(0, h.bytes-h.needed) }
 func (h *Hold) cancelGrowthLocked() {
 	if w := h.growth; w != nil {
 		h.c.queue.remove(w)
-		w.settleLocked()
+		w.endLocked()
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/pkg/budget/memory"
+	"github.com/headgate/headgate/pkg/budget/size"
 )
 
 // Whatever happens in whatever order, the package's invariants hold after every step, and in the end nothing is left.
@@ -25,33 +28,33 @@ func TestInvariantsHoldInAnyOrder(t *testing.T) {
 	})
 }
 
-// inBubble hides that it is a *testing.T, whose deadline may not be asked for in a bubble.
+// inBubble hides that it is a *testing.T, whose deadline may not be read in a bubble.
 type inBubble struct{ rapid.TB }
 
 // world is a controller and all that was got from it.
 type world struct {
 	c        *Controller
-	pressure Pressure
+	pressure memory.Pressure
 	holds    []*Hold   // handed over and not released
-	waiters  []*Waiter // in the order of their arrival; settled ones leave when their result is taken
+	waiters  []*Waiter // in the order of their arrival; those that have ended leave when their result is taken
 }
 
 func newWorld(t *rapid.T) *world {
 	w := &world{}
-	w.c = New(DefaultSettings(), Budget{Bytes: 100}, func() Pressure { return w.pressure })
+	w.c = New(DefaultSettings(), memory.Budget{Bytes: 100}, func() memory.Pressure { return w.pressure })
 	guardBudget(w.c, t.Fatalf)
 	return w
 }
 
 func (w *world) acquire(t *rapid.T) {
-	a := Ask{
+	a := Request{
 		Key:       rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key"),
 		Bytes:     rapid.Int64Range(0, 60).Draw(t, "bytes"),
 		MaxWait:   time.Duration(rapid.IntRange(0, 300).Draw(t, "wait")) * time.Millisecond,
 		Structure: rapid.Bool().Draw(t, "structure"),
 	}
 	w.c.mu.Lock()
-	idle := w.c.queue.empty() && w.pressure.Severity < Critical && w.c.roomLocked(a.Bytes) && w.c.slotLocked(w.pressure)
+	idle := w.c.queue.empty() && w.pressure.Severity < memory.Critical && w.c.roomLocked(a.Bytes) && w.c.slotLocked(w.pressure)
 	key := w.c.accounts.join(cmp.Or(a.Key, Anonymous))
 	idle = idle && !w.c.barredLocked(key, a.Bytes)
 	w.c.accounts.leave(key)
@@ -107,7 +110,7 @@ func (w *world) cancel(t *rapid.T) {
 
 func (w *world) result(t *rapid.T) {
 	waiter := pickOne(t, w.waiters)
-	if !settled(waiter) {
+	if !ended(waiter) {
 		return
 	}
 	w.waiters = without(w.waiters, waiter)
@@ -128,16 +131,16 @@ func (w *world) configure(t *rapid.T) {
 	if n := rapid.IntRange(0, 3).Draw(t, "headroom"); n > 0 {
 		s.HealthyHeadroom = &n
 	}
-	s.Queue.MaxQueuedBytes = Size(rapid.IntRange(0, 300).Draw(t, "valve"))
+	s.Queue.MaxQueuedBytes = size.Bytes(rapid.IntRange(0, 300).Draw(t, "valve"))
 	w.c.Configure(s)
 }
 
 func (w *world) budget(t *rapid.T) {
-	w.c.SetBudget(Budget{Bytes: rapid.Int64Range(20, 120).Draw(t, "budget")})
+	w.c.SetBudget(memory.Budget{Bytes: rapid.Int64Range(20, 120).Draw(t, "budget")})
 }
 
 func (w *world) setPressure(t *rapid.T) {
-	w.pressure.Severity = rapid.SampledFrom([]Severity{Normal, Normal, High, Critical}).Draw(t, "severity")
+	w.pressure.Severity = rapid.SampledFrom([]memory.Severity{memory.Normal, memory.Normal, memory.High, memory.Critical}).Draw(t, "severity")
 	w.pressure.Healthy = rapid.Bool().Draw(t, "healthy")
 	w.c.Wake()
 }
@@ -221,7 +224,7 @@ func (w *world) checkAccountsLocked(t *rapid.T) {
 
 // checkFrontLocked: what the waiter whose turn it is could use is never idle, and nobody waits under critical pressure.
 func (w *world) checkFrontLocked(t *rapid.T, front *Waiter) {
-	if w.pressure.Severity >= Critical {
+	if w.pressure.Severity >= memory.Critical {
 		t.Fatalf("%d wait under critical pressure", w.c.queue.waiting)
 	}
 	if front.grows == nil && w.c.barredLocked(front.account, front.bytes) {

@@ -6,11 +6,10 @@ import "time"
 const (
 	leastRetryStructure = time.Second
 	leastRetryBytes     = 2 * time.Second
-	retryPressure       = 2 * time.Second
 	mostRetry           = time.Minute
 )
 
-// refuseLocked counts a refusal under its cause and words it. A body that is heavy by its structure only is told
+// refuseLocked counts a refusal under its cause and returns it. A body that is heavy by its structure only is refused with
 // StructureLimit whatever it lacked: its bytes were not the problem. bound is how long it was allowed to wait.
 func (c *Controller) refuseLocked(cause Reason, structure bool, bound time.Duration) *Refusal {
 	c.sheds[cause]++
@@ -34,12 +33,5 @@ func (c *Controller) retryHintLocked(bound time.Duration) time.Duration {
 	if c.live.last != nil {
 		hint = max(hint, time.Since(c.live.last.of.since))
 	}
-	return min(ceilSecond(hint), mostRetry)
-}
-
-func ceilSecond(d time.Duration) time.Duration {
-	if up := d.Truncate(time.Second); up < d {
-		return up + time.Second
-	}
-	return d
+	return min((hint + time.Second - 1).Truncate(time.Second), mostRetry)
 }

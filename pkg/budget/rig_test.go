@@ -4,6 +4,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/pkg/budget/memory"
+	"github.com/headgate/headgate/pkg/budget/size"
 )
 
 const (
@@ -18,7 +21,7 @@ const (
 type rig struct {
 	t        *testing.T
 	c        *Controller
-	pressure Pressure
+	pressure memory.Pressure
 	holds    []*Hold
 	waiters  []*Waiter
 }
@@ -28,13 +31,13 @@ type rig struct {
 type scenario struct {
 	budget   int64
 	settings func(*Settings)
-	pressure *Pressure
+	pressure *memory.Pressure
 }
 
 func (s scenario) play(t *testing.T, play func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{t: t, pressure: Pressure{Severity: High}}
+		r := &rig{t: t, pressure: memory.Pressure{Severity: memory.High}}
 		if s.pressure != nil {
 			r.pressure = *s.pressure
 		}
@@ -45,7 +48,7 @@ func (s scenario) play(t *testing.T, play func(r *rig)) {
 		if s.settings != nil {
 			s.settings(&settings)
 		}
-		r.c = New(settings, Budget{Bytes: s.budget, Source: SourceCgroup, Ceiling: 32 * s.budget}, func() Pressure {
+		r.c = New(settings, memory.Budget{Bytes: s.budget, Source: memory.SourceCgroup, Ceiling: 32 * s.budget}, func() memory.Pressure {
 			return r.pressure
 		})
 		guardBudget(r.c, t.Errorf)
@@ -81,7 +84,7 @@ func (r *rig) end() {
 	}
 }
 
-func (r *rig) admit(a Ask) *Hold {
+func (r *rig) admit(a Request) *Hold {
 	r.t.Helper()
 	h, w, refusal := r.c.Acquire(a)
 	if h == nil || w != nil || refusal != nil {
@@ -91,7 +94,7 @@ func (r *rig) admit(a Ask) *Hold {
 	return h
 }
 
-func (r *rig) wait(a Ask) *Waiter {
+func (r *rig) wait(a Request) *Waiter {
 	r.t.Helper()
 	h, w, refusal := r.c.Acquire(a)
 	if h != nil || w == nil || refusal != nil {
@@ -101,7 +104,7 @@ func (r *rig) wait(a Ask) *Waiter {
 	return w
 }
 
-func (r *rig) refuse(a Ask, want Refusal) {
+func (r *rig) refuse(a Request, want Refusal) {
 	r.t.Helper()
 	h, w, refusal := r.c.Acquire(a)
 	if h != nil || w != nil || refusal == nil {
@@ -123,7 +126,7 @@ func (r *rig) grow(h *Hold, total int64) *Waiter {
 	return w
 }
 
-func settled(w *Waiter) bool {
+func ended(w *Waiter) bool {
 	synctest.Wait()
 	select {
 	case <-w.Done():
@@ -137,7 +140,7 @@ func (r *rig) granted(ws ...*Waiter) *Hold {
 	r.t.Helper()
 	var last *Hold
 	for i, w := range ws {
-		if !settled(w) {
+		if !ended(w) {
 			r.t.Fatalf("waiter %d still waits; state %+v", i, r.c.Snapshot())
 		}
 		h, refusal := w.Result()
@@ -152,7 +155,7 @@ func (r *rig) granted(ws ...*Waiter) *Hold {
 
 func (r *rig) refused(w *Waiter, want Refusal) {
 	r.t.Helper()
-	if !settled(w) {
+	if !ended(w) {
 		r.t.Fatalf("still waits; want %+v; state %+v", want, r.c.Snapshot())
 	}
 	if h, refusal := w.Result(); h != nil || refusal == nil || *refusal != want {
@@ -163,9 +166,9 @@ func (r *rig) refused(w *Waiter, want Refusal) {
 func (r *rig) waits(ws ...*Waiter) {
 	r.t.Helper()
 	for i, w := range ws {
-		if settled(w) {
+		if ended(w) {
 			h, refusal := w.Result()
-			r.t.Fatalf("waiter %d is settled: %v, %+v; want it to wait", i, h, refusal)
+			r.t.Fatalf("waiter %d has ended: %v, %+v; want it to wait", i, h, refusal)
 		}
 	}
 }
@@ -199,15 +202,17 @@ func (r *rig) sheds(want map[Reason]int64) {
 	}
 }
 
-func (r *rig) setPressure(p Pressure) {
+func (r *rig) setPressure(p memory.Pressure) {
 	r.pressure = p
 	r.c.Wake()
 }
 
-func (r *rig) setBudget(bytes int64) { r.c.SetBudget(Budget{Bytes: bytes, Source: SourceCgroup}) }
+func (r *rig) setBudget(bytes int64) {
+	r.c.SetBudget(memory.Budget{Bytes: bytes, Source: memory.SourceCgroup})
+}
 
-// ask is an ask of key for bytes, with all the time in the world.
-func ask(key string, bytes int64) Ask { return Ask{Key: key, Bytes: bytes, MaxWait: long} }
+// request is one of key for bytes, with all the time in the world.
+func request(key string, bytes int64) Request { return Request{Key: key, Bytes: bytes, MaxWait: long} }
 
 func slots(n int) func(*Settings) { return func(s *Settings) { s.HeavySlots = &n } }
 
@@ -221,7 +226,7 @@ func both(changes ...func(*Settings)) func(*Settings) {
 }
 
 func maxWait(d time.Duration) func(*Settings) { return func(s *Settings) { s.Queue.MaxWait = d } }
-func maxQueued(n Size) func(*Settings)        { return func(s *Settings) { s.Queue.MaxQueuedBytes = n } }
+func maxQueued(n size.Bytes) func(*Settings)  { return func(s *Settings) { s.Queue.MaxQueuedBytes = n } }
 
 // seconds is a Retry-After.
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

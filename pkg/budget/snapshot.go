@@ -1,5 +1,7 @@
 package budget
 
+import "github.com/headgate/headgate/pkg/budget/memory"
+
 // Snapshot is the state of byte admission at one moment, as the health endpoint shows it. Keys are what the callers
 // passed: opaque names, never credentials.
 type Snapshot struct {
@@ -11,7 +13,7 @@ type Snapshot struct {
 	ShedsByReason         map[Reason]int64 `json:"shedsByReason"` // by what was lacking; reasons never met are absent
 	InflightBytes         int64            `json:"inflightBytes"`
 	MaxInflightBytes      int64            `json:"maxInflightBytes"`
-	BudgetSource          Source           `json:"budgetSource"`
+	BudgetSource          memory.Source    `json:"budgetSource"`
 	EffectiveCeiling      int64            `json:"effectiveCeiling"` // bytes
 	PressureSeverity      string           `json:"pressureSeverity"` // normal, high or critical
 	PressureReason        string           `json:"pressureReason"`   // the signal; empty when normal
@@ -42,7 +44,7 @@ func (c *Controller) Snapshot() Snapshot {
 		MaxInflightBytes:      c.budget.Bytes,
 		BudgetSource:          c.budget.Source,
 		EffectiveCeiling:      c.budget.Ceiling,
-		PressureSeverity:      severityName(p.Severity),
+		PressureSeverity:      p.Severity.String(),
 		PressureReason:        p.Signal,
 		PressureValue:         p.Value,
 		PressureThreshold:     p.Threshold,
@@ -57,15 +59,4 @@ func (c *Controller) Snapshot() Snapshot {
 		s.Lanes = append(s.Lanes, LaneSnapshot{Key: l.key, Waiting: l.waiting})
 	}
 	return s
-}
-
-func severityName(s Severity) string {
-	switch s {
-	case Normal:
-		return "normal"
-	case High:
-		return "high"
-	default:
-		return "critical"
-	}
 }

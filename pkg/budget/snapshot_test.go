@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/pkg/budget/memory"
 )
 
 // Given a busy controller, the snapshot's JSON has the fields of the health endpoint and nothing else.
@@ -12,13 +14,13 @@ func TestSnapshotJSON(t *testing.T) {
 	t.Parallel()
 	scenario{
 		budget: 100, settings: slots(3),
-		pressure: &Pressure{Severity: High, Signal: "memory_ratio", Value: 0.9, Threshold: 0.85},
+		pressure: &memory.Pressure{Severity: memory.High, Signal: "memory_ratio", Value: 0.9, Threshold: 0.85},
 	}.play(t, func(r *rig) {
-		r.admit(ask("lane_a", 90))
-		r.wait(ask("lane_a", 20))
-		r.wait(ask("lane_b", 30))
-		r.wait(ask("lane_b", 30))
-		r.refuse(ask("lane_c", 101), Refusal{Reason: BodyExceedsBudget})
+		r.admit(request("lane_a", 90))
+		r.wait(request("lane_a", 20))
+		r.wait(request("lane_b", 30))
+		r.wait(request("lane_b", 30))
+		r.refuse(request("lane_c", 101), Refusal{Reason: BodyExceedsBudget})
 		got, err := json.MarshalIndent(r.c.Snapshot(), "", " ")
 		if err != nil {
 			r.t.Fatal(err)
@@ -61,7 +63,7 @@ func TestSnapshotJSON(t *testing.T) {
 // Given no pressure probe, pressure is normal; an idle controller shows empty collections, not null.
 func TestSnapshotOfAnIdleController(t *testing.T) {
 	t.Parallel()
-	s := New(DefaultSettings(), Budget{Bytes: 1<<53 - 1}, nil).Snapshot()
+	s := New(DefaultSettings(), memory.Budget{Bytes: 1<<53 - 1}, nil).Snapshot()
 	want := Snapshot{
 		MaxInflightBytes: 1<<53 - 1, PressureSeverity: "normal", ShedsByReason: map[Reason]int64{}, Lanes: []LaneSnapshot{},
 	}

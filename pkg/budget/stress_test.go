@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/pkg/budget/memory"
+	"github.com/headgate/headgate/pkg/budget/size"
 )
 
 // Given a limit of three, 200 workers that wait at most 1 ms, and random cancels at the moment of the grant, no slot and
@@ -31,12 +34,12 @@ func stress(t *testing.T, hold time.Duration) {
 	}
 	s := DefaultSettings()
 	slots(limit)(&s)
-	c := New(s, Budget{Bytes: limit*bytes + bytes/2}, func() Pressure { return Pressure{Severity: High} })
+	c := New(s, memory.Budget{Bytes: limit*bytes + bytes/2}, func() memory.Pressure { return memory.Pressure{Severity: memory.High} })
 	guardBudget(c, t.Errorf)
 
 	var inFlight, granted, cancelled, refused atomic.Int64
 	round := func(random *rand.Rand) {
-		a := Ask{Key: string(rune('a' + random.IntN(3))), Bytes: bytes, MaxWait: time.Millisecond}
+		a := Request{Key: string(rune('a' + random.IntN(3))), Bytes: bytes, MaxWait: time.Millisecond}
 		h, w, _ := c.Acquire(a)
 		if w != nil {
 			var refusal *Refusal
@@ -100,13 +103,13 @@ func checkFree(t *testing.T, c *Controller, limit int, bytes int64) {
 		t.Fatalf("left behind: %+v", s)
 	}
 	for i := range limit {
-		h, _, refusal := c.Acquire(ask(string(rune('a'+i)), bytes)) // each within its fair share, whatever others are guaranteed
+		h, _, refusal := c.Acquire(request(string(rune('a'+i)), bytes)) // each within its fair share, whatever others are guaranteed
 		if h == nil {
 			t.Fatalf("acquire %d of %d: %+v", i+1, limit, refusal)
 		}
 		defer h.Release()
 	}
-	_, w, refusal := c.Acquire(ask("a", bytes))
+	_, w, refusal := c.Acquire(request("a", bytes))
 	if w == nil {
 		t.Fatalf("acquire %d of %d: %+v; want it to wait", limit+1, limit, refusal)
 	}
@@ -117,11 +120,11 @@ func checkFree(t *testing.T, c *Controller, limit int, bytes int64) {
 func TestWaitingCostsNothing(t *testing.T) {
 	t.Parallel()
 	scenario{settings: maxWait(5 * time.Second)}.play(t, func(r *rig) {
-		r.admit(ask("x", 8*mib))
+		r.admit(request("x", 8*mib))
 		looks := 0
-		r.c.pressure = func() Pressure { looks++; return r.pressure }
+		r.c.pressure = func() memory.Pressure { looks++; return r.pressure }
 		for range 100 {
-			r.wait(ask("a", 1))
+			r.wait(request("a", 1))
 		}
 		looks = 0
 		time.Sleep(5*time.Second - 1)
@@ -133,8 +136,8 @@ func TestWaitingCostsNothing(t *testing.T) {
 
 // An uncontended reservation costs one allocation, its hold.
 func TestUncontendedAllocations(t *testing.T) {
-	c := New(DefaultSettings(), Budget{Bytes: 8 * mib}, nil)
-	a := ask("a", 256*kib)
+	c := New(DefaultSettings(), memory.Budget{Bytes: 8 * mib}, nil)
+	a := request("a", 256*kib)
 	got := testing.AllocsPerRun(1000, func() {
 		h, _, _ := c.Acquire(a)
 		h.TryGrow(a.Bytes + 1)
@@ -147,8 +150,8 @@ func TestUncontendedAllocations(t *testing.T) {
 }
 
 func BenchmarkUncontended(b *testing.B) {
-	c := New(DefaultSettings(), Budget{Bytes: 2 << 30}, nil)
-	a := ask("a", 256*kib)
+	c := New(DefaultSettings(), memory.Budget{Bytes: 2 << 30}, nil)
+	a := request("a", 256*kib)
 	b.ReportAllocs()
 	for b.Loop() {
 		h, _, _ := c.Acquire(a)
@@ -161,17 +164,17 @@ func BenchmarkFullValve(b *testing.B) {
 	for _, keys := range []int{16, 4096} {
 		b.Run(strconv.Itoa(keys), func(b *testing.B) {
 			s := DefaultSettings()
-			s.Queue.MaxQueuedBytes = Size(keys * 10)
-			c := New(s, Budget{Bytes: 100}, func() Pressure { return Pressure{Severity: High} })
-			h, _, _ := c.Acquire(ask("x", 100))
+			s.Queue.MaxQueuedBytes = size.Bytes(keys * 10)
+			c := New(s, memory.Budget{Bytes: 100}, func() memory.Pressure { return memory.Pressure{Severity: memory.High} })
+			h, _, _ := c.Acquire(request("x", 100))
 			var waiters []*Waiter
 			for i := range keys {
-				_, w, _ := c.Acquire(ask(strconv.Itoa(i), 10))
+				_, w, _ := c.Acquire(request(strconv.Itoa(i), 10))
 				waiters = append(waiters, w)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				c.Acquire(ask("y", 10))
+				c.Acquire(request("y", 10))
 			}
 			for _, w := range waiters {
 				w.Cancel()
@@ -182,8 +185,8 @@ func BenchmarkFullValve(b *testing.B) {
 }
 
 func BenchmarkUncontendedParallel(b *testing.B) {
-	c := New(DefaultSettings(), Budget{Bytes: 2 << 30}, nil)
-	a := ask("a", 256*kib)
+	c := New(DefaultSettings(), memory.Budget{Bytes: 2 << 30}, nil)
+	a := request("a", 256*kib)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -197,16 +200,16 @@ func BenchmarkUncontendedParallel(b *testing.B) {
 func BenchmarkHandOn(b *testing.B) {
 	s := DefaultSettings()
 	slots(1)(&s)
-	c := New(s, Budget{Bytes: 2 << 30}, func() Pressure { return Pressure{Severity: High} })
-	h, _, _ := c.Acquire(ask("x", 1))
+	c := New(s, memory.Budget{Bytes: 2 << 30}, func() memory.Pressure { return memory.Pressure{Severity: memory.High} })
+	h, _, _ := c.Acquire(request("x", 1))
 	var waiters []*Waiter
 	for i := range 1000 {
-		_, w, _ := c.Acquire(ask(string(rune('A'+i)), 1))
+		_, w, _ := c.Acquire(request(string(rune('A'+i)), 1))
 		waiters = append(waiters, w)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		_, w, _ := c.Acquire(ask("x", 1))
+		_, w, _ := c.Acquire(request("x", 1))
 		h.Release()
 		h, _ = waiters[0].Result()
 		waiters = append(waiters[1:], w)

@@ -7,15 +7,15 @@ import "time"
 type Waiter struct {
 	c         *Controller
 	key       string
-	account   *account // of key, until settled
+	account   *account // of key, until the wait ends
 	bytes     int64    // charged while waiting and when granted: a whole reservation, or what a growth adds
 	grows     *Hold    // the hold that waits to grow; nil for a new reservation
 	structure bool
 	bound     time.Duration // how long it may wait, fixed when it began
 	timer     *time.Timer
-	done      chan struct{} // closed when settled
+	done      chan struct{} // closed when the wait ends
 
-	lane    *lane // nil once settled
+	lane    *lane // nil once the wait has ended
 	place   node[Waiter]
 	entry   valveEntry
 	passed  int // how often others were served before it because it did not fit
@@ -45,7 +45,7 @@ func (w *Waiter) Cancel() {
 	switch {
 	case w.lane != nil:
 		c.queue.remove(w)
-		w.settleLocked()
+		w.endLocked()
 	case w.hold != nil && !w.taken:
 		w.takeBackLocked()
 	default:
@@ -83,7 +83,7 @@ func (w *Waiter) grantLocked() {
 	} else {
 		w.hold = w.c.admitLocked(w.account, w.bytes)
 	}
-	w.settleLocked()
+	w.endLocked()
 }
 
 // evictLocked makes room for a key that has fewer bytes waiting.
@@ -94,7 +94,7 @@ func (w *Waiter) refuseLocked(r Reason) {
 	w.c.queue.remove(w)
 	w.refusal = w.c.refuseLocked(r, w.structure, w.bound)
 	w.guaranteeLocked(r)
-	w.settleLocked()
+	w.endLocked()
 }
 
 // joinLocked counts w as waiting.
@@ -127,8 +127,8 @@ func (w *Waiter) guaranteeLocked(r Reason) {
 	}
 }
 
-// settleLocked ends the wait of w, which has left the queue.
-func (w *Waiter) settleLocked() {
+// endLocked ends the wait of w, which has left the queue.
+func (w *Waiter) endLocked() {
 	w.leaveLocked()
 	w.c.lacks.Add(-1)
 	w.c.lacked.Store(time.Now().UnixNano())

@@ -5,6 +5,8 @@ import (
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
+	"github.com/headgate/headgate/pkg/budget/size"
 	"github.com/headgate/headgate/pkg/lease"
 )
 
@@ -19,7 +21,7 @@ type Config struct {
 	PrincipalSources []Source                `yaml:"principalSources" doc:"Where the principal of a lease comes from; the first source that yields one wins. List only what clients cannot forge."`
 	Decision         Decision                `yaml:"decision" doc:"How long evidence is gathered, and how long one decision may take."`
 	Bytes            budget.Settings         `yaml:"bytes" doc:"Byte admission."`
-	Pressure         budget.PressureSettings `yaml:"pressure" doc:"Thresholds of the pressure monitor."`
+	Pressure         memory.PressureSettings `yaml:"pressure" doc:"Thresholds of the pressure monitor."`
 	Clusters         map[string]Cluster      `yaml:"clusters" inherit:"*" doc:"Settings by route cluster; \"*\" is used by every cluster without an entry and inherited, field by field, by those with one."`
 	Leases           lease.Settings          `yaml:"leases" doc:"Exclusive session leases."`
 	Principals       []lease.Principal       `yaml:"principals" doc:"Callers known by an API key or by the name another verified source gives."`
@@ -67,7 +69,7 @@ type Source struct {
 
 // Decision bounds the gathering of evidence and the whole of a decision.
 type Decision struct {
-	Window     budget.Size   `yaml:"window" min:"1KiB" max:"64MiB" doc:"Bytes of body looked at before the decision is taken."`
+	Window     size.Bytes    `yaml:"window" min:"1KiB" max:"64MiB" doc:"Bytes of body looked at before the decision is taken."`
 	UploadIdle time.Duration `yaml:"uploadIdle" min:"1ms" max:"1m" doc:"An upload that pauses this long is decided on what has arrived."`
 	MaxWait    time.Duration `yaml:"maxWait" min:"1ms" max:"24h" doc:"Bound on all waits of one decision together. Envoy's message_timeout must be above it."`
 }
@@ -130,7 +132,7 @@ func Default() *Config {
 		PrincipalSources: []Source{{APIKey: true}},
 		Decision:         Decision{Window: 256 << 10, UploadIdle: 150 * time.Millisecond, MaxWait: 8 * time.Second},
 		Bytes:            budget.DefaultSettings(),
-		Pressure:         budget.DefaultPressureSettings(),
+		Pressure:         memory.DefaultPressureSettings(),
 		Clusters:         map[string]Cluster{AnyCluster: {Lanes: adaptive.DefaultSettings(), Lease: lease.ClusterSettings{Mode: lease.ModeOff}, Protocol: HTTP1}},
 		Leases:           lease.DefaultSettings(),
 		Fanout:           Fanout{TTL: 5 * time.Minute, MaxDepth: 3},

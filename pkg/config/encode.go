@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/size"
 )
 
 const redacted = "[redacted]"
@@ -123,7 +123,7 @@ func formatScalar(f field, v reflect.Value) string {
 		if v.Kind() == reflect.Float64 {
 			return strconv.FormatFloat(v.Float(), 'f', -1, 64)
 		}
-		return budget.Size(v.Int()).String()
+		return size.Bytes(v.Int()).String()
 	}
 	return v.String()
 }

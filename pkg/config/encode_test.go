@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/size"
 )
 
 func TestSecretsAreHidden(t *testing.T) {
@@ -242,7 +242,7 @@ func TestBudgetOverrideIsNotWrittenWithAnExponent(t *testing.T) {
 	t.Parallel()
 	c := Default()
 	override := float64(2 << 40)
-	c.Bytes.Budget.Override, c.Bytes.Budget.Floor = &override, budget.Size(1<<20+1)
+	c.Bytes.Budget.Override, c.Bytes.Budget.Floor = &override, size.Bytes(1<<20+1)
 	data, err := c.Redacted()
 	if err != nil || !strings.Contains(string(data), "override: 2199023255552\n") || !strings.Contains(string(data), "floor: 1048577\n") {
 		t.Errorf("expected plain digits, got %v\n%s", err, data)

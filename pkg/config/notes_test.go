@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/size"
 )
 
 // TestWhatIsSurelyNotMeant: what is valid and surely not meant is noted once, and nothing else is.
@@ -62,7 +62,7 @@ func TestHintsForOtherNotations(t *testing.T) {
 			t.Errorf("%s: %v, want %q and no password", file, err, want)
 		}
 	}
-	if _, err := budget.ParseSize("512B"); err == nil || strings.Contains(err.Error(), "write") {
+	if _, err := size.Parse("512B"); err == nil || strings.Contains(err.Error(), "write") {
 		t.Errorf("512B: %v, want no hint", err)
 	}
 	if c, err := parse("test.yaml", []byte("listen: {grpc: 'unix:/run/x.sock'}"), nil); err != nil || c.Listen.GRPC != "unix:/run/x.sock" {

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/size"
 )
 
 // parseScalar reads a single value in the notation of its kind and checks it against the field's rules. The error says
@@ -68,15 +68,15 @@ func (f field) parseScalar(text string) (reflect.Value, error) {
 // have a fraction.
 func (f field) parseSizeValue(v reflect.Value, text string) (reflect.Value, error) {
 	if v.Kind() != reflect.Float64 {
-		n, err := budget.ParseSize(text)
+		n, err := size.Parse(text)
 		if err != nil {
 			return v, err
 		}
 		v.SetInt(int64(n))
-		return v, checkRange(n, f, budget.ParseSize)
+		return v, checkRange(n, f, size.Parse)
 	}
 	var x float64
-	n, err := budget.ParseSize(text)
+	n, err := size.Parse(text)
 	if err == nil {
 		x = float64(n)
 	} else if y, ferr := parseFloat(text); ferr == nil && !strings.ContainsAny(text, "eE") {

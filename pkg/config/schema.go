@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/size"
 )
 
 // kind is what a value of the schema looks like in YAML.
@@ -98,7 +98,7 @@ func (f field) stringList() bool {
 
 func kindOf(t reflect.Type) kind {
 	switch t {
-	case reflect.TypeFor[budget.Size]():
+	case reflect.TypeFor[size.Bytes]():
 		return kindSize
 	case reflect.TypeFor[time.Duration]():
 		return kindDuration

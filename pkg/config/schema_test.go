@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -78,8 +79,22 @@ func TestRulesAreWrittenInTheNotationOfTheirKind(t *testing.T) {
 			if bound == "" {
 				continue
 			}
-			if _, err := f.parseScalar(bound); err != nil {
+			v, err := f.parseScalar(bound)
+			if err != nil {
 				t.Errorf("%s: bound %s: %v", path, bound, err)
+				continue
+			}
+			by := 1e-9
+			if bound == f.min {
+				by = -by
+			}
+			if v.CanFloat() {
+				v.SetFloat(v.Float() + by)
+			} else {
+				v.SetInt(v.Int() + int64(math.Copysign(1, by)))
+			}
+			if _, err := f.parseScalar(formatScalar(f, v)); err == nil {
+				t.Errorf("%s: %s is beyond the bound %s and accepted", path, formatScalar(f, v), bound)
 			}
 		}
 		for _, choice := range f.enum {

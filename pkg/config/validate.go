@@ -18,7 +18,7 @@ func (c *Config) check(r *report) {
 	c.checkAttributes(r)
 	c.checkWeights(r)
 	c.checkTenantNames(r)
-	r.addAll("bytes", c.Bytes.Validate())
+	r.addAll("bytes", c.Bytes.Budget.Validate())
 	r.addAll("pressure", c.Pressure.Validate())
 	r.addAll("leases", c.Leases.Validate())
 	c.checkClusters(r)

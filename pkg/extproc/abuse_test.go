@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/lease"
 )
@@ -284,7 +285,7 @@ func TestSlowUploadMayStillWait(t *testing.T) {
 	s.send(rb(`"`+bytesOf(100<<10), false))
 	s.wants("RB")
 	time.Sleep(400 * time.Millisecond)
-	hold, _, _ := r.bytes.Acquire(budget.Ask{Bytes: 4 * mib})
+	hold, _, _ := r.bytes.Acquire(budget.Request{Bytes: 4 * mib})
 	time.AfterFunc(50*time.Millisecond, hold.Release)
 	s.send(rb(bytesOf(256<<10)+`"`, true))
 	s.wants("RB")
@@ -297,7 +298,7 @@ func TestShrunkBudgetTakesNothingBack(t *testing.T) {
 	s := r.open()
 	s.send(rh(early, false, "content-length", fmt.Sprint(2*mib)), rb(bytesOf(300<<10), false))
 	s.wants("RH", "RB")
-	r.bytes.SetBudget(budget.Budget{Bytes: mib})
+	r.bytes.SetBudget(memory.Budget{Bytes: mib})
 	s.send(rb(bytesOf(300<<10), false))
 	s.wants("RB")
 	s.finish()

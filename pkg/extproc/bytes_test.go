@@ -341,7 +341,7 @@ func TestDeclaredBytesAreReservedFirst(t *testing.T) {
 	for _, mode := range []modev3.ProcessingMode_BodySendMode{modev3.ProcessingMode_STREAMED, modev3.ProcessingMode_FULL_DUPLEX_STREAMED} {
 		t.Run(mode.String(), func(t *testing.T) {
 			r := newRig(t, func(c *config.Config) { c.Bytes.Queue.CalmWait = 100 * time.Millisecond })
-			hold, _, _ := r.bytes.Acquire(budget.Ask{Key: "other", Bytes: 4 * mib})
+			hold, _, _ := r.bytes.Acquire(budget.Request{Key: "other", Bytes: 4 * mib})
 			s := r.open()
 			s.send(rh(announce(mode), false, "content-length", "300000"))
 			s.refused(503, "queue_timeout")

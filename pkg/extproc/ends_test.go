@@ -125,7 +125,7 @@ func TestNobodyWaitsBeyondTheCallersTime(t *testing.T) {
 						t.Errorf("%s, %v: over after %v with decisions %v; want %s after the caller's %v", name, headers[4:], took, v.seen.decisions, reason, patience)
 					}
 				}
-				hold, _, _ := v.bytes.Acquire(budget.Ask{Key: "other", Bytes: 4 * mib})
+				hold, _, _ := v.bytes.Acquire(budget.Request{Key: "other", Bytes: 4 * mib})
 				waits("queue_timeout", bytesOf(300_000))
 				hold.Release()
 				var taken adaptive.Permit

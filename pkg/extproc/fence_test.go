@@ -136,9 +136,9 @@ func TestAnAnswerDuringTheFenceEndsIt(t *testing.T) {
 // the wait is over, so that the store is asked again then, and not before.
 func TestTheFenceComesAfterEveryWait(t *testing.T) {
 	r := newRig(t, leased(lease.ModeRequired, nil))
-	hold, _, _ := r.bytes.Acquire(budget.Ask{Key: "other", Bytes: 4 * mib})
+	hold, _, _ := r.bytes.Acquire(budget.Request{Key: "other", Bytes: 4 * mib})
 	waiter := func() *budget.Waiter {
-		_, w, _ := r.bytes.Acquire(budget.Ask{Key: "ours", Bytes: mib, MaxWait: time.Minute})
+		_, w, _ := r.bytes.Acquire(budget.Request{Key: "ours", Bytes: mib, MaxWait: time.Minute})
 		return w
 	}()
 	if hold == nil || waiter == nil {

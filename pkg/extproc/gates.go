@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 )
 
 // gate is one check on the way to the upstream.
@@ -41,7 +42,7 @@ func (x *exchange) pressureGate() (bool, *Verdict) {
 }
 
 func (x *exchange) underPressure() *Verdict {
-	if x.facts.parent != nil || x.server.pressure().Severity < budget.Critical {
+	if x.facts.parent != nil || x.server.pressure().Severity < memory.Critical {
 		return nil
 	}
 	return newVerdict(resourcePressure, 0)

@@ -12,12 +12,13 @@ import (
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 )
 
 func TestPressureComesBeforeEverything(t *testing.T) {
 	r := newRig(t, nil)
-	r.pressure.Store(&budget.Pressure{Severity: budget.Critical})
+	r.pressure.Store(&memory.Pressure{Severity: memory.Critical})
 	for _, headers := range [][]string{nil, {"content-length", "2000000"}} {
 		s := r.open()
 		s.send(rh(early, headers == nil, headers...))
@@ -77,7 +78,7 @@ func TestGRPCCallersSeeAGRPCStatus(t *testing.T) {
 			t.Errorf("%q: gRPC status %d, want %d (-1 is none)", contentType, got, want)
 		}
 	}
-	r.pressure.Store(&budget.Pressure{Severity: budget.Critical})
+	r.pressure.Store(&memory.Pressure{Severity: memory.Critical})
 	s := r.open()
 	s.send(rh(early, false, ":method", "POST", "content-type", "application/grpc"))
 	if _, _, _, got := s.refusal(); got != 14 {

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 )
 
 // TestARefusalsLineSaysHowBusyItIs: beside one heavy request of 3 MiB and one of 2 MiB that waits, in a budget of 4 MiB.
 func TestARefusalsLineSaysHowBusyItIs(t *testing.T) {
 	t.Parallel()
-	c := budget.New(config.Default().Bytes, budget.Budget{Bytes: 4 * mib}, func() budget.Pressure { return budget.Pressure{Healthy: true} })
-	hold, _, _ := c.Acquire(budget.Ask{Key: "a", Bytes: 3 * mib})
-	_, waiter, refusal := c.Acquire(budget.Ask{Key: "b", Bytes: 2 * mib, MaxWait: time.Minute})
+	c := budget.New(config.Default().Bytes, memory.Budget{Bytes: 4 * mib}, func() memory.Pressure { return memory.Pressure{Healthy: true} })
+	hold, _, _ := c.Acquire(budget.Request{Key: "a", Bytes: 3 * mib})
+	_, waiter, refusal := c.Acquire(budget.Request{Key: "b", Bytes: 2 * mib, MaxWait: time.Minute})
 	if hold == nil || waiter == nil {
 		t.Fatalf("no reservation or no wait: %v", refusal)
 	}

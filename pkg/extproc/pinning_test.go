@@ -20,6 +20,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/extproc/wire"
 	"github.com/headgate/headgate/pkg/lease"
@@ -32,7 +33,7 @@ type virtual struct {
 	server *Server
 	bytes  *budget.Controller
 	lanes  *adaptive.Registry
-	severe budget.Severity // of the pressure
+	severe memory.Severity // of the pressure
 	seen   *ledger
 	all    sync.WaitGroup // exchanges
 }
@@ -44,13 +45,13 @@ func newVirtual(t *testing.T, bytes int64, edit func(*config.Config)) *virtual {
 	c.Tenant.Sources = []config.Source{{Header: "x-tenant-id"}}
 	edit(c)
 	v := &virtual{t: t, config: c, seen: &ledger{traces: map[string]trace.TraceID{}, decisions: map[string]int{}, wouldReject: map[string]int{}}}
-	pressure := func() budget.Pressure { return budget.Pressure{Severity: v.severe, Healthy: true} }
+	pressure := func() memory.Pressure { return memory.Pressure{Severity: v.severe, Healthy: true} }
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	leases, err := lease.New(c.Leases, c.Principals, lease.Options{Log: log})
 	if err != nil {
 		t.Fatalf("lease service: %v", err)
 	}
-	v.bytes = budget.New(c.Bytes, budget.Budget{Bytes: bytes}, pressure)
+	v.bytes = budget.New(c.Bytes, memory.Budget{Bytes: bytes}, pressure)
 	v.lanes = adaptive.NewRegistry(func(name string) adaptive.Settings { return c.Cluster(name).Lanes }, 0)
 	v.server = NewServer(c, Dependencies{
 		Bytes: v.bytes, Pressure: pressure, Lanes: v.lanes, Parents: adaptive.NewParentTokens(nil, time.Minute, 3), Leases: leases,
@@ -245,7 +246,7 @@ func TestOneClientCannotPinTheBudget(t *testing.T) {
 					c.Bytes.UploadTimeout, c.Bytes.UploadMaxTime = timeout, maxTime
 					c.Bytes.HardMaxBody = 8 * mib
 				})
-				v.severe = budget.Severity(seed % 2) // normal or high, which lets bodies wait for longer
+				v.severe = memory.Severity(seed % 2) // normal or high, which lets bodies wait for longer
 				ctx, cancel := context.WithCancel(context.Background())
 				var attacker sync.WaitGroup
 				attacker.Go(func() { a.run(ctx, v) })

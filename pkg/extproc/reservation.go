@@ -152,7 +152,7 @@ func (x *exchange) charge() *Verdict {
 
 // reserve asks for a reservation, or begins to wait for one.
 func (x *exchange) reserve(bytes int64) *Verdict {
-	hold, waiter, refusal := x.server.bytes.Acquire(budget.Ask{
+	hold, waiter, refusal := x.server.bytes.Acquire(budget.Request{
 		Key: x.facts.tenant.name, Bytes: bytes, MaxWait: x.waitLeft(),
 		Structure: x.body.bytes()-x.reservation.base < int64(x.policy.config.Bytes.LargeBody),
 		Trickle:   x.reservation.trickle,

@@ -25,6 +25,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/lease"
 )
@@ -41,7 +42,7 @@ type rig struct {
 	seen     *ledger
 	client   extprocv3.ExternalProcessorClient
 	conn     *grpc.ClientConn
-	pressure atomic.Pointer[budget.Pressure]
+	pressure atomic.Pointer[memory.Pressure]
 }
 
 // ledger is an Observer that remembers.
@@ -103,14 +104,14 @@ func newRig(t testing.TB, edit func(*config.Config)) *rig {
 	}
 	before := runtime.NumGoroutine()
 	r := &rig{t: t, config: c, seen: &ledger{traces: map[string]trace.TraceID{}, decisions: map[string]int{}, wouldReject: map[string]int{}}}
-	r.pressure.Store(&budget.Pressure{Healthy: true})
-	pressure := func() budget.Pressure { return *r.pressure.Load() }
+	r.pressure.Store(&memory.Pressure{Healthy: true})
+	pressure := func() memory.Pressure { return *r.pressure.Load() }
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	var err error
 	if r.leases, err = lease.New(c.Leases, c.Principals, lease.Options{Log: log}); err != nil {
 		t.Fatalf("lease service: %v", err)
 	}
-	r.bytes = budget.New(c.Bytes, budget.Budget{Bytes: 4 * mib}, pressure)
+	r.bytes = budget.New(c.Bytes, memory.Budget{Bytes: 4 * mib}, pressure)
 	r.lanes = adaptive.NewRegistry(func(name string) adaptive.Settings { return c.Cluster(name).Lanes }, 0)
 	r.parents = adaptive.NewParentTokens(nil, time.Minute, 3)
 	r.server = NewServer(c, Dependencies{

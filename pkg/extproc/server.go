@@ -22,6 +22,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/extproc/wire"
 	"github.com/headgate/headgate/pkg/lease"
@@ -30,7 +31,7 @@ import (
 // Dependencies are what the gates ask. All must be set, but for what says otherwise.
 type Dependencies struct {
 	Bytes    *budget.Controller
-	Pressure func() budget.Pressure // must not block: it is called for every request
+	Pressure func() memory.Pressure // must not block: it is called for every request
 	Shed     func() bool            // whether critical pressure refuses this request; nil: whether the pressure is critical
 	Lanes    *adaptive.Registry
 	Parents  *adaptive.ParentTokens
@@ -46,7 +47,7 @@ type Dependencies struct {
 type Server struct {
 	policy     atomic.Pointer[policy]
 	bytes      *budget.Controller
-	pressure   func() budget.Pressure
+	pressure   func() memory.Pressure
 	shed       func() bool
 	lanes      *adaptive.Registry
 	parents    *adaptive.ParentTokens
@@ -76,7 +77,7 @@ func NewServer(c *config.Config, d Dependencies) *Server {
 		clusters: clusters{known: map[string]struct{}{}}, witnesses: newWitnesses(), letGo: make(chan struct{}),
 	}
 	if s.shed == nil {
-		s.shed = func() bool { return s.pressure().Severity >= budget.Critical }
+		s.shed = func() bool { return s.pressure().Severity >= memory.Critical }
 	}
 	s.Configure(c)
 	return s

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/lease"
 )
@@ -113,11 +114,11 @@ func (m *Metrics) collectPressure(o metric.Observer, signals map[string]float64)
 	for signal, value := range signals {
 		label := metric.WithAttributes(labelSignal.String(signal))
 		switch signal {
-		case budget.SignalMemoryRatio, budget.SignalMemoryHigh:
+		case memory.SignalMemoryRatio, memory.SignalMemoryHigh:
 			o.ObserveFloat64(m.budget.memory, value, label)
-		case budget.SignalPSISome, budget.SignalPSIFull:
+		case memory.SignalPSISome, memory.SignalPSIFull:
 			o.ObserveFloat64(m.budget.stall, value, label)
-		case budget.SignalOOM, budget.SignalOOMKill:
+		case memory.SignalOOM, memory.SignalOOMKill:
 			o.ObserveInt64(m.budget.oom, int64(value), label)
 		}
 	}

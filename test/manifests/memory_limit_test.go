@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
+	"github.com/headgate/headgate/pkg/budget/size"
 	"github.com/headgate/headgate/pkg/telemetry"
 )
 
@@ -21,11 +23,11 @@ import (
 // container, for which the downward API then gives what the node has to give, it fires. What the sidecar serves in each case is
 // put before the shipped rule.
 func TestNoMemoryLimitFiresWhereThereIsNone(t *testing.T) {
-	machine := budget.ReadCeiling(budget.DefaultSettings().Budget, func(string) string { return "" }).Physical
+	machine := memory.ReadCeiling(budget.DefaultSettings().Budget, func(string) string { return "" }).Physical
 	if machine < 8<<30 {
 		t.Skipf("a machine of %d bytes is too small for the limits of the manifests", machine)
 	}
-	allocatable := budget.Size(machine / 100 * 92) // less what the node keeps for itself
+	allocatable := size.Bytes(machine / 100 * 92) // less what the node keeps for itself
 	var scenarios bytes.Buffer
 	fmt.Fprintf(&scenarios, "rule_files: [%s]\ntests:\n", absolute(t, monitoring+"alerts.yaml"))
 	checked := 0
@@ -54,9 +56,9 @@ func TestNoMemoryLimitFiresWhereThereIsNone(t *testing.T) {
 }
 
 // writeScenario writes a scenario of promtool: a sidecar with these settings, and what fires after a while.
-func writeScenario(t *testing.T, to *bytes.Buffer, name string, s budget.BudgetSettings, want string) {
+func writeScenario(t *testing.T, to *bytes.Buffer, name string, s memory.BudgetSettings, want string) {
 	t.Helper()
-	b := budget.ReadCeiling(s, func(string) string { return "" }).Budget(s)
+	b := memory.ReadCeiling(s, func(string) string { return "" }).Budget(s)
 	c := budget.New(budget.DefaultSettings(), b, nil)
 	m, err := telemetry.NewMetrics(telemetry.MetricsOptions{Version: "test"})
 	if err != nil {

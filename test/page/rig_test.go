@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/admin"
 	"github.com/headgate/headgate/pkg/budget"
+	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/extproc"
 	"github.com/headgate/headgate/pkg/lease"
@@ -44,8 +45,8 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{served: map[string]map[string]any{}}
-	high := budget.Pressure{Severity: budget.High, Signal: budget.SignalMemoryRatio, Value: .87, Threshold: .85}
-	r.bytes = budget.New(budget.DefaultSettings(), budget.Budget{Bytes: 64 << 20, Source: "cgroup", Ceiling: 2 << 30}, func() budget.Pressure { return high })
+	high := memory.Pressure{Severity: memory.High, Signal: memory.SignalMemoryRatio, Value: .87, Threshold: .85}
+	r.bytes = budget.New(budget.DefaultSettings(), memory.Budget{Bytes: 64 << 20, Source: "cgroup", Ceiling: 2 << 30}, func() memory.Pressure { return high })
 	r.lanes = adaptive.NewRegistry(func(string) adaptive.Settings {
 		s := adaptive.DefaultSettings()
 		s.Mode, s.VirtualLanes, s.MinLimit, s.InitialLimit, s.MaxLimit = adaptive.Enforce, true, 8, 32, 64
@@ -125,7 +126,7 @@ func (r *rig) load(ctx context.Context, worker int) {
 		if reason := permit.Reason(); reason != "" {
 			d.Reason = string(reason)
 		}
-		hold, waiter, _ := r.bytes.Acquire(budget.Ask{Key: lane, Bytes: d.Bytes})
+		hold, waiter, _ := r.bytes.Acquire(budget.Request{Key: lane, Bytes: d.Bytes})
 		if waiter != nil {
 			waiter.Cancel()
 		}

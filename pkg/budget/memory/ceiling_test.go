@@ -1,13 +1,15 @@
-package budget
+package memory
 
 import (
 	"math"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/pkg/budget/size"
 )
 
-func size(bytes int64) *Size { s := Size(bytes); return &s }
+func bytesOf(n int64) *size.Bytes { s := size.Bytes(n); return &s }
 
 func TestBudgetFromCeiling(t *testing.T) {
 	t.Parallel()
@@ -34,7 +36,7 @@ func TestBudgetFromCeiling(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got := Ceiling{Limits: tt.limits, Physical: tt.host}.Budget(DefaultSettings().Budget)
+			got := Ceiling{Limits: tt.limits, Physical: tt.host}.Budget(DefaultBudgetSettings())
 			if got.Bytes != tt.bytes || got.Source != tt.source || got.Ceiling != tt.ceiling {
 				t.Errorf("budget = %d from %s %d, want %d from %s %d",
 					got.Bytes, got.Source, got.Ceiling, tt.bytes, tt.source, tt.ceiling)
@@ -52,7 +54,7 @@ func TestBudgetOverride(t *testing.T) {
 		{134217728, 128 * mib}, {134217728.9, 128 * mib}, {1024, 8 * mib}, {4 * gib, 2 * gib}, {1e300, 2 * gib},
 		{math.NaN(), 8 * mib}, {math.Inf(1), 2 * gib}, {-5, 8 * mib},
 	} {
-		s := DefaultSettings().Budget
+		s := DefaultBudgetSettings()
 		s.Override = &tt.override
 		got := Ceiling{Physical: 4 * gib}.Budget(s)
 		want := Budget{Bytes: tt.bytes, Source: SourceOverride, Ceiling: tt.bytes, Where: "override"}
@@ -60,7 +62,7 @@ func TestBudgetOverride(t *testing.T) {
 			t.Errorf("override %v: budget = %+v, want %+v", tt.override, got, want)
 		}
 	}
-	s := DefaultSettings().Budget
+	s := DefaultBudgetSettings()
 	if s.Fraction = math.NaN(); s.derive(4*gib) != 8*mib {
 		t.Errorf("a budget that is no number = %d, want the floor, %d", s.derive(4*gib), 8*mib)
 	}
@@ -75,8 +77,8 @@ func TestCeilingSources(t *testing.T) {
 		name       string
 		files      map[string]string
 		goMemLimit string
-		protected  *Size
-		runtime    *Size
+		protected  *size.Bytes
+		runtime    *size.Bytes
 		source     Source
 		bytes      int64
 		problems   int
@@ -87,18 +89,18 @@ func TestCeilingSources(t *testing.T) {
 		{name: "GOMEMLIMIT off", files: cgroup("max"), goMemLimit: "off", source: SourceHost, bytes: 8 * gib},
 		{name: "GOMEMLIMIT over the machine's memory", files: cgroup("max"), goMemLimit: "1TiB", source: SourceHost, bytes: 8 * gib},
 		{name: "GOMEMLIMIT is garbage", files: cgroup("1073741824"), goMemLimit: "1 GB", source: SourceCgroup, bytes: gib, problems: 1},
-		{name: "the protected container's limit", files: cgroup("max"), protected: size(gib), source: SourceDownwardAPI, bytes: gib},
-		{name: "a container without limit gets the node's memory", files: cgroup("max"), protected: size(8 * gib), source: SourceHost, bytes: 8 * gib},
-		{name: "a limit of nearly the machine is the node's allocatable", files: cgroup("max"), protected: size(7 * gib), source: SourceHost, bytes: 7 * gib},
-		{name: "a tie of downward API and cgroup", files: cgroup("1073741824"), protected: size(gib), source: SourceCgroup, bytes: gib},
-		{name: "this process's GOMEMLIMIT is not another one's", files: cgroup("max"), protected: size(gib), goMemLimit: "64MiB", source: SourceDownwardAPI, bytes: gib},
-		{name: "a stated runtime limit stands for GOMEMLIMIT", files: cgroup("max"), runtime: size(gib), goMemLimit: "64MiB", source: SourceMemoryLimit, bytes: gib},
-		{name: "runtime limit of the protected container", files: cgroup("max"), runtime: size(512 * mib), protected: size(gib), source: SourceMemoryLimit, bytes: 512 * mib},
+		{name: "the protected container's limit", files: cgroup("max"), protected: bytesOf(gib), source: SourceDownwardAPI, bytes: gib},
+		{name: "a container without limit gets the node's memory", files: cgroup("max"), protected: bytesOf(8 * gib), source: SourceHost, bytes: 8 * gib},
+		{name: "a limit of nearly the machine is the node's allocatable", files: cgroup("max"), protected: bytesOf(7 * gib), source: SourceHost, bytes: 7 * gib},
+		{name: "a tie of downward API and cgroup", files: cgroup("1073741824"), protected: bytesOf(gib), source: SourceCgroup, bytes: gib},
+		{name: "this process's GOMEMLIMIT is not another one's", files: cgroup("max"), protected: bytesOf(gib), goMemLimit: "64MiB", source: SourceDownwardAPI, bytes: gib},
+		{name: "a stated runtime limit stands for GOMEMLIMIT", files: cgroup("max"), runtime: bytesOf(gib), goMemLimit: "64MiB", source: SourceMemoryLimit, bytes: gib},
+		{name: "runtime limit of the protected container", files: cgroup("max"), runtime: bytesOf(512 * mib), protected: bytesOf(gib), source: SourceMemoryLimit, bytes: 512 * mib},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := DefaultSettings().Budget
+			s := DefaultBudgetSettings()
 			s.CgroupRoot, s.ProtectedMemory, s.RuntimeLimit = machine(t, tt.files), tt.protected, tt.runtime
 			c := Ceiling{}.again(s, func(name string) string {
 				if name != "GOMEMLIMIT" {
@@ -140,7 +142,7 @@ func TestCeilingLogLine(t *testing.T) {
 		"proc/self/cgroup":         "0::/../x\n",
 		"sys/fs/cgroup/memory.max": "1073741824",
 	})
-	s := DefaultSettings().Budget
+	s := DefaultBudgetSettings()
 	s.CgroupRoot = root
 	line := Ceiling{}.again(s, func(string) string { return "2GiB" }, true).String()
 	for _, want := range []string{
@@ -158,9 +160,9 @@ func TestCeilingLogLine(t *testing.T) {
 
 func TestReadCeilingOfThisMachine(t *testing.T) {
 	t.Parallel()
-	c := ReadCeiling(DefaultSettings().Budget, noEnv)
+	c := ReadCeiling(DefaultBudgetSettings(), noEnv)
 	t.Log(c)
-	if b := c.Budget(DefaultSettings().Budget); b.Bytes < 8*mib || b.Bytes > 2*gib {
+	if b := c.Budget(DefaultBudgetSettings()); b.Bytes < 8*mib || b.Bytes > 2*gib {
 		t.Errorf("budget = %d, want between 8 MiB and 2 GiB", b.Bytes)
 	}
 	t.Logf("%+v", c.sample(DefaultPressureSettings().PSI))
@@ -169,7 +171,7 @@ func TestReadCeilingOfThisMachine(t *testing.T) {
 // TestForeignMemoryLimit: this process's GOMEMLIMIT says nothing about a process that is read under another root.
 func TestForeignMemoryLimit(t *testing.T) {
 	t.Parallel()
-	s := DefaultSettings().Budget
+	s := DefaultBudgetSettings()
 	s.CgroupRoot = machine(t, map[string]string{"sys/fs/cgroup/memory.max": "4294967296"})
 	c := ReadCeiling(s, func(string) string { return "450MiB" })
 	expectLimit(t, c, "", SourceCgroup, 4*gib, "")
@@ -214,7 +216,7 @@ func TestAnUnreadLimitIsNoLargeOne(t *testing.T) {
 		"no limit":                    {map[string]string{"sys/fs/cgroup/memory.max": "max"}, nil, false},
 		"the root, which has no file": {map[string]string{"sys/fs/cgroup/cgroup.controllers": "memory"}, nil, false},
 	} {
-		s := DefaultSettings().Budget
+		s := DefaultBudgetSettings()
 		s.CgroupRoot = machine(t, c.files)
 		if c.change != nil {
 			c.change(&s)
@@ -265,18 +267,18 @@ func TestAgainKeepsWhatCannotBeRead(t *testing.T) {
 			"proc/self/cgroup": "0::/x\n", dir + "memory.max": "536870912", dir + "memory.high": "max",
 			dir + "memory.current": "268435456", dir + "memory.stat": noCache, "sys/fs/cgroup/memory.max": "max",
 		})
-		s := DefaultSettings().Budget
+		s := DefaultBudgetSettings()
 		s.CgroupRoot = root
 		first := ReadCeiling(s, noEnv)
 		write(t, root, broken, loop)
-		s.RuntimeLimit = size(2 * gib)
+		s.RuntimeLimit = bytesOf(2 * gib)
 		kept := first.Again(s, noEnv)
 		expectLimit(t, kept, root, SourceCgroup, 512*mib, dir+"memory.max")
 		if kept.Err() == nil || kept.Budget(s).Bytes != 16*mib || kept.sample(PSISettings{}).memory != .5 {
 			t.Errorf("%s unreadable: error %v, budget %+v, sample %+v; want an error, 16 MiB and half of it used",
 				name, kept.Err(), kept.Budget(s), kept.sample(PSISettings{}))
 		}
-		s.RuntimeLimit = size(256 * mib)
+		s.RuntimeLimit = bytesOf(256 * mib)
 		expectLimit(t, kept.Again(s, noEnv), root, SourceMemoryLimit, 256*mib, "")
 		for file, text := range map[string]string{"proc/self/cgroup": "0::/x\n", "sys/fs/cgroup/memory.max": "max", dir + "memory.high": "max", dir + "memory.max": "max"} {
 			write(t, root, file, text)
@@ -309,8 +311,8 @@ func TestNamedProcessBeatsStatedLimit(t *testing.T) {
 			if tt.max != "" {
 				write(t, root, "sys/fs/cgroup/ctr/memory.max", tt.max+"\n")
 			}
-			s := DefaultSettings().Budget
-			s.CgroupRoot, s.CgroupPID, s.ProtectedMemory = root, 42, size(tt.stated)
+			s := DefaultBudgetSettings()
+			s.CgroupRoot, s.CgroupPID, s.ProtectedMemory = root, 42, bytesOf(tt.stated)
 			b := ReadCeiling(s, noEnv).Budget(s)
 			if b.Source != tt.source || b.Ceiling != tt.bytes {
 				t.Errorf("ceiling %d from %s, want %d from %s", b.Ceiling, b.Source, tt.bytes, tt.source)

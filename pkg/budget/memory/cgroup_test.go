@@ -1,4 +1,4 @@
-package budget
+package memory
 
 import (
 	"os"
@@ -7,7 +7,11 @@ import (
 	"testing"
 )
 
-const gib = 1 << 30
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+)
 
 // loop stands for a file that is there and cannot be read, nor looked at, by anybody: a link to itself.
 const loop = "(loop)"
@@ -50,7 +54,7 @@ func noEnv(string) string { return "" }
 
 // readUnder reads the ceiling of the machine under root with the default settings.
 func readUnder(root string) Ceiling {
-	s := DefaultSettings().Budget
+	s := DefaultBudgetSettings()
 	s.CgroupRoot = root
 	return ReadCeiling(s, noEnv)
 }
@@ -315,7 +319,7 @@ func TestCgroupOfAnotherProcess(t *testing.T) {
 			for name, text := range tt.files {
 				write(t, root, name, text)
 			}
-			s := DefaultSettings().Budget
+			s := DefaultBudgetSettings()
 			s.CgroupRoot, s.CgroupPID = root, 42
 			// This process's own runtime limit is none of the other's.
 			c := ReadCeiling(s, func(string) string { return "64MiB" })

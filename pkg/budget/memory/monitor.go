@@ -1,4 +1,4 @@
-package budget
+package memory
 
 import (
 	"context"
@@ -252,10 +252,10 @@ func (w *watch) logChange(p Pressure) {
 	switch {
 	case p.Severity == before.Severity:
 	case p.Severity == Normal:
-		w.m.log.Info("memory pressure is normal again", "was", severityName(before.Severity), "signal", before.Signal,
+		w.m.log.Info("memory pressure is normal again", "was", before.Severity.String(), "signal", before.Signal,
 			"value", before.Value, "threshold", before.Threshold)
 	default:
-		w.m.log.Warn("memory pressure changed", "severity", severityName(p.Severity), "was", severityName(before.Severity),
+		w.m.log.Warn("memory pressure changed", "severity", p.Severity.String(), "was", before.Severity.String(),
 			"signal", p.Signal, "value", p.Value, "threshold", p.Threshold)
 	}
 }

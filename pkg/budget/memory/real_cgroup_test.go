@@ -1,6 +1,6 @@
 //go:build linux
 
-package budget
+package memory
 
 import (
 	"bufio"
@@ -180,7 +180,7 @@ type monitored struct {
 
 func (g *guest) monitor(change func(*BudgetSettings)) *monitored {
 	g.t.Helper()
-	pressure, budget := DefaultPressureSettings(), DefaultSettings().Budget
+	pressure, budget := DefaultPressureSettings(), DefaultBudgetSettings()
 	pressure.Interval = 50 * time.Millisecond
 	pressure.PSI.Disabled = true
 	budget.CgroupPID = g.pid
@@ -224,7 +224,7 @@ func (m *monitored) within(t *testing.T, n int, want Severity) {
 			return
 		}
 	}
-	t.Errorf("samples %+v, want %s within %d", seen, severityName(want), n)
+	t.Errorf("samples %+v, want %s within %d", seen, want.String(), n)
 }
 
 // TestFileCacheOfARealCgroup: file cache at 90 % of the limit, and as much of it as the limit allows, is no pressure; neither
@@ -256,7 +256,7 @@ func TestFileCacheOfARealCgroup(t *testing.T) {
 // good health; the budget follows the heap limit all the same.
 func TestRuntimeAboveItsHeapLimitInARealCgroup(t *testing.T) {
 	g := newGuest(t)
-	m := g.monitor(func(s *BudgetSettings) { s.RuntimeLimit = size(64 * mib) })
+	m := g.monitor(func(s *BudgetSettings) { s.RuntimeLimit = bytesOf(64 * mib) })
 	g.use(70)
 	for i := range 5 {
 		if p := m.sample(); p.Severity != Normal {
@@ -324,7 +324,7 @@ func TestKillInARealCgroup(t *testing.T) {
 	if p.Severity != Critical || p.Signal != SignalOOMKill {
 		t.Fatalf("cgroup v%d: %+v after a kill, want critical by %s", g.version, p, SignalOOMKill)
 	}
-	if after := p.RetryAfter(); after <= retryPressure || after > oomHold+time.Second {
+	if after := p.RetryAfter(); after <= leastRetry || after > oomHold+time.Second {
 		t.Errorf("refused for %v, want what is left of the %v that the kill counts", after, oomHold)
 	}
 	shed := 0

@@ -1,4 +1,4 @@
-package budget
+package memory
 
 import (
 	"bytes"
@@ -47,7 +47,7 @@ func watchMachine(t *testing.T, play func(w *watched)) {
 }
 
 func (w *watched) budgetSettings() BudgetSettings {
-	s := DefaultSettings().Budget
+	s := DefaultBudgetSettings()
 	s.CgroupRoot = w.root
 	return s
 }
@@ -206,7 +206,7 @@ func TestVanishedCgroup(t *testing.T) {
 }
 
 func TestPressureBeforeRun(t *testing.T) {
-	m := NewMonitor(DefaultPressureSettings(), DefaultSettings().Budget, .75, slog.New(slog.DiscardHandler))
+	m := NewMonitor(DefaultPressureSettings(), DefaultBudgetSettings(), .75, slog.New(slog.DiscardHandler))
 	if got := m.Pressure(); got != (Pressure{Healthy: true}) {
 		t.Errorf("pressure = %+v, want normal and healthy", got)
 	}
@@ -214,33 +214,6 @@ func TestPressureBeforeRun(t *testing.T) {
 	if allocs := testing.AllocsPerRun(100, func() { m.Pressure() }); allocs != 0 || m.Pressure().Severity != Critical {
 		t.Errorf("Pressure allocates %v times, want 0", allocs)
 	}
-}
-
-// A limit that shrinks below what is reserved takes nothing back and admits nothing until enough has drained.
-func TestResizeBelowWhatIsReserved(t *testing.T) {
-	watchMachine(t, func(w *watched) {
-		c := New(DefaultSettings(), w.budgets[0], w.Pressure)
-		w.OnBudget(c.SetBudget)
-		w.Configure(DefaultPressureSettings(), w.budgetSettings(), .75)
-		hold, _, _ := c.Acquire(Ask{Bytes: 20 * mib})
-		if hold == nil {
-			t.Fatal("20 MiB of 32 MiB were not admitted")
-		}
-		w.set("memory.max", "536870912")
-		w.wait(10 * time.Second)
-		if s := c.Snapshot(); s.InflightBytes != 20*mib || s.MaxInflightBytes != 16*mib || s.EffectiveCeiling != 512*mib {
-			t.Errorf("after the resize: %+v, want 20 MiB in flight of 16 MiB", s)
-		}
-		if h, _, _ := c.Acquire(Ask{Bytes: 1}); h != nil {
-			t.Error("a byte was admitted while more than the budget is in flight")
-		}
-		hold.Release()
-		next, _, refusal := c.Acquire(Ask{Bytes: 16 * mib})
-		if next == nil {
-			t.Fatalf("the whole new budget was not admitted once it had drained: %+v", refusal)
-		}
-		next.Release()
-	})
 }
 
 // TestConfigureWhileTheLimitCannotBeRead: new settings hold at once, over what was last known.
@@ -305,14 +278,13 @@ func TestAKillShedsNoLongerThanItSays(t *testing.T) {
 		w.wait(time.Second)
 		w.set("memory.events", "oom_kill 1\n")
 		w.wait(time.Second + 300*time.Millisecond)
-		c := New(DefaultSettings(), w.budgets[0], w.Pressure)
 		var back []time.Time
 		for w.Pressure().Severity == Critical && len(back) < 100 {
-			_, _, refusal := c.Acquire(Ask{Bytes: mib})
-			if refusal == nil || refusal.RetryAfter < 2*time.Second || refusal.RetryAfter > 12*time.Second || refusal.RetryAfter%time.Second != 0 {
-				t.Fatalf("refusal %+v, want one for 2 to 12 whole seconds", refusal)
+			after := w.Pressure().RetryAfter()
+			if after < 2*time.Second || after > 12*time.Second || after%time.Second != 0 {
+				t.Fatalf("come back after %v, want 2 to 12 whole seconds", after)
 			}
-			back = append(back, time.Now().Add(refusal.RetryAfter))
+			back = append(back, time.Now().Add(after))
 			w.wait(100 * time.Millisecond)
 		}
 		w.expect(Normal, "")

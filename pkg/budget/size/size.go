@@ -1,4 +1,4 @@
-package budget
+package size
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes. In text it is a plain integer or one with a unit: KiB, MiB, GiB, TiB (powers of 1024) or
+// Bytes is a number of bytes. In text it is a plain integer or one with a unit: KiB, MiB, GiB, TiB (powers of 1024) or
 // KB, MB, GB, TB (powers of 1000).
-type Size int64
+type Bytes int64
 
 // sizeUnits in the order in which text is looked at; the powers of 1024 also serve to print, largest first.
 func sizeUnits() []sizeUnit {
@@ -29,9 +29,9 @@ type sizeUnit struct {
 
 var errSizeSyntax = errors.New("want a whole number of bytes, or one with KiB, MiB, GiB, TiB, KB, MB, GB or TB")
 
-// ParseSize reads a size. Units are case-sensitive and follow the number directly; signs, fractions, spaces and other
+// Parse reads a size. Units are case-sensitive and follow the number directly; signs, fractions, spaces and other
 // units are errors, and so is what does not fit an int64.
-func ParseSize(text string) (Size, error) {
+func Parse(text string) (Bytes, error) {
 	digits, unit := text, int64(1)
 	for _, u := range sizeUnits() {
 		if number, ok := strings.CutSuffix(text, u.name); ok {
@@ -46,7 +46,7 @@ func ParseSize(text string) (Size, error) {
 	if err != nil || n > math.MaxInt64/unit {
 		return 0, fmt.Errorf("size %q is too large: at most %d bytes", text, int64(math.MaxInt64))
 	}
-	return Size(n * unit), nil
+	return Bytes(n * unit), nil
 }
 
 // sizeHint says how a Kubernetes quantity, or a unit in another case, is written here.
@@ -65,8 +65,8 @@ func sizeHint(text string) string {
 	return ""
 }
 
-// String prints the size so that ParseSize reads it back exactly: in the largest power of 1024 that divides it.
-func (s Size) String() string {
+// String prints the size so that Parse reads it back exactly: in the largest power of 1024 that divides it.
+func (s Bytes) String() string {
 	for _, u := range sizeUnits()[:binaryUnits] {
 		if s > 0 && int64(s)%u.bytes == 0 {
 			return strconv.FormatInt(int64(s)/u.bytes, 10) + u.name
@@ -75,9 +75,9 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
-// UnmarshalText is ParseSize.
-func (s *Size) UnmarshalText(text []byte) error {
-	parsed, err := ParseSize(string(text))
+// UnmarshalText is Parse.
+func (s *Bytes) UnmarshalText(text []byte) error {
+	parsed, err := Parse(string(text))
 	if err != nil {
 		return err
 	}
@@ -86,4 +86,4 @@ func (s *Size) UnmarshalText(text []byte) error {
 }
 
 // MarshalText is String.
-func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Bytes) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -1,4 +1,4 @@
-package budget
+package memory
 
 import (
 	"log/slog"
@@ -24,7 +24,7 @@ func TestSignalsAreWhatTheLastSampleRead(t *testing.T) {
 			}
 		}
 	})
-	if got := NewMonitor(DefaultPressureSettings(), DefaultSettings().Budget, .75, slog.New(slog.DiscardHandler)).Signals(); len(got) != 0 {
+	if got := NewMonitor(DefaultPressureSettings(), DefaultBudgetSettings(), .75, slog.New(slog.DiscardHandler)).Signals(); len(got) != 0 {
 		t.Errorf("before the first sample: %v, want none", got)
 	}
 }

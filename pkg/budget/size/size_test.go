@@ -1,4 +1,4 @@
-package budget
+package size
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ func TestParseSize(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		text string
-		want Size // -1 is an error
+		want Bytes // -1 is an error
 		back string
 	}{
 		{"0", 0, "0"},
@@ -48,14 +48,14 @@ func TestParseSize(t *testing.T) {
 		{"٣", -1, ""},
 		{"garbage", -1, ""},
 	} {
-		got, err := ParseSize(c.text)
+		got, err := Parse(c.text)
 		switch {
 		case c.want < 0:
 			if err == nil || !strings.Contains(err.Error(), "size") {
-				t.Errorf("ParseSize(%q) = %d, %v; want an error about the size", c.text, got, err)
+				t.Errorf("Parse(%q) = %d, %v; want an error about the size", c.text, got, err)
 			}
 		case err != nil || got != c.want || got.String() != c.back:
-			t.Errorf("ParseSize(%q) = %d (%v), %v; want %d (%s)", c.text, int64(got), got, err, int64(c.want), c.back)
+			t.Errorf("Parse(%q) = %d (%v), %v; want %d (%s)", c.text, int64(got), got, err, int64(c.want), c.back)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestParseSize(t *testing.T) {
 // What is refused leaves the size as it was.
 func TestSizeUnmarshalKeepsOldValue(t *testing.T) {
 	t.Parallel()
-	s := Size(7)
+	s := Bytes(7)
 	if err := s.UnmarshalText([]byte("many")); err == nil || s != 7 {
 		t.Errorf("UnmarshalText(many) = %v, size %d; want an error and 7", err, s)
 	}
@@ -75,15 +75,15 @@ func FuzzSize(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		s, err := ParseSize(text)
+		s, err := Parse(text)
 		if err != nil {
 			return
 		}
 		if s < 0 {
-			t.Fatalf("ParseSize(%q) = %d", text, int64(s))
+			t.Fatalf("Parse(%q) = %d", text, int64(s))
 		}
 		printed, _ := s.MarshalText()
-		var back Size
+		var back Bytes
 		if err := back.UnmarshalText(printed); err != nil || back != s {
 			t.Fatalf("%q is %d, printed %s, read back %d, %v", text, int64(s), printed, int64(back), err)
 		}

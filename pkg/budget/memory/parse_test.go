@@ -1,4 +1,4 @@
-package budget
+package memory
 
 import (
 	"math"
@@ -140,7 +140,7 @@ func FuzzReadCeiling(f *testing.F) {
 		for name, text := range files {
 			write(t, root, name, text)
 		}
-		s := DefaultSettings().Budget
+		s := DefaultBudgetSettings()
 		s.CgroupRoot = root
 		for c, i := ReadCeiling(s, noEnv), 0; i < 2; c, i = c.Again(s, noEnv), i+1 {
 			for _, l := range c.Limits {
