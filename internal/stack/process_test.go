@@ -3,7 +3,10 @@ package stack
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,17 +61,29 @@ func TestWaitReadyTellsWhyNot(t *testing.T) {
 	}
 }
 
-func TestFreePortsDiffer(t *testing.T) {
+// TestFreePortsStayFree: a port that was given out is given to nobody else, and no outgoing connection can take it.
+func TestFreePortsStayFree(t *testing.T) {
 	t.Parallel()
 	ports, err := FreePorts(20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[string]bool{}
-	for _, p := range ports {
-		seen[p] = true
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(seen) != 20 {
-		t.Errorf("%d different ports, want 20: %v", len(seen), ports)
+	lowest, err := strconv.Atoi(strings.Fields(string(text))[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range ports {
+		_, text, _ := net.SplitHostPort(address)
+		port, _ := strconv.Atoi(text)
+		if port >= lowest {
+			t.Errorf("port %d, want one below %d, where those of connections begin", port, lowest)
+		}
+		if reservePort(port) {
+			t.Errorf("port %d is given out a second time", port)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package stack
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -71,26 +70,6 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 		r.client.Close()
 	}
 	return nil, errors.Join(failed, os.RemoveAll(dir))
-}
-
-// redisPort returns a free port whose Cluster bus port, 10000 higher, is free too.
-func redisPort() (int, error) {
-	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return 0, fmt.Errorf("find a free port: %w", err)
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		l.Close()
-		if port > 55535 {
-			continue
-		}
-		if bus, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+10000))); err == nil {
-			bus.Close()
-			return port, nil
-		}
-	}
-	return 0, errors.New("find a free port: none with a free Cluster bus port")
 }
 
 func (r *Redis) writeConfig(port int) error {
