@@ -3,7 +3,7 @@ package extproc
 import (
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
-	"github.com/headgate/headgate/pkg/budget/structure"
+	"github.com/headgate/headgate/pkg/extproc/bodyscan"
 	"github.com/headgate/headgate/pkg/extproc/wire"
 )
 
@@ -13,7 +13,7 @@ type body struct {
 	seen     int64 // bytes that really arrived
 	over     bool  // nothing more will come
 	scans    bool  // the scan may still learn something
-	scanner  structure.Scanner
+	scanner  bodyscan.Scanner
 }
 
 // add counts a chunk and scans it.

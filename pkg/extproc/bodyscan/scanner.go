@@ -1,4 +1,4 @@
-package structure
+package bodyscan
 
 // state is what the scan expects next.
 type state uint8

@@ -1,4 +1,4 @@
-package structure
+package bodyscan
 
 // maxModel is the longest name of a model that is reported.
 const maxModel = 512

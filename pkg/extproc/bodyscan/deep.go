@@ -1,4 +1,4 @@
-package structure
+package bodyscan
 
 // deepState is where the scan is in containers that are too deep to matter. There it only looks for their end.
 type deepState struct {

@@ -1,4 +1,4 @@
-package structure
+package bodyscan
 
 // numberState is where the scan is inside a number.
 type numberState uint8

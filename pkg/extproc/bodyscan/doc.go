@@ -1,4 +1,4 @@
-// Package structure reads, while a request body passes by in chunks, what the body would cost the model behind it: how
+// Package bodyscan reads, while a request body passes by in chunks, what the body would cost the model behind it: how
 // many messages and tools it has, how many answers it asks for, whether the answer streams, and about how many tokens its
 // text makes. It never keeps the body.
 //
@@ -35,4 +35,4 @@
 //     some decoders stop there.
 //   - A byte order mark before the document is accepted, as many servers strip it. Bytes that are not UTF-8 are no fault
 //     inside strings.
-package structure
+package bodyscan

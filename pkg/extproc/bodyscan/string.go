@@ -1,4 +1,4 @@
-package structure
+package bodyscan
 
 // textState is where the scan is inside a string.
 type textState struct {
