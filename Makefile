@@ -101,8 +101,8 @@ sim-ablate: ## Print the simulation's rows with one part of the lanes switched o
 	cd test/bench && $(GO) test -tags sim -count=1 -timeout 60m -run TestAblate ./sim -v
 
 .PHONY: bench
-bench: ## Compare with a no-op processor through a real Envoy: one table, and build/bench.json
-	cd test/bench && $(GO) run ./cmd/bench
+bench: ## Compare with Envoy alone, a no-op, ratelimit and Envoy's own filters in some minutes: tables, goals, build/bench.json, .md and .svg (ARGS="-servers ... -full", see ARGS=-help)
+	cd test/bench && $(GO) run ./cmd/bench $(ARGS)
 
 .PHONY: bench-telemetry
 bench-telemetry: ## Measure what traces and scraped metrics cost: one table, and build/bench-telemetry.json

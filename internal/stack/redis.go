@@ -110,6 +110,9 @@ func (r *Redis) Do(ctx context.Context, args ...any) (any, error) {
 // Client is a client of this server alone. It belongs to r.
 func (r *Redis) Client() *redis.Client { return r.client }
 
+// PID returns the process id of the server.
+func (r *Redis) PID() int { return r.process.PID() }
+
 // Port returns the port alone.
 func (r *Redis) Port() string {
 	_, port, _ := net.SplitHostPort(r.Addr)

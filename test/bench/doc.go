@@ -1,9 +1,10 @@
 // Package bench is the root of the benchmark module. It is a module of its own so that the peers Headgate is measured
 // against never become dependencies of Headgate.
 //
-//	cmd/bench/   what Headgate costs next to a server that does nothing; `make bench`
-//	noop/        that server: plain grpc-go, generated types, every message answered at once
-//	load/        HTTP requests through Envoy, and the upstream behind it
+//	cmd/bench/   what Headgate costs next to what could stand in its place; `make bench`
+//	noop/        a server that does nothing: plain grpc-go, generated types, every message answered at once
+//	peers/       a module of its own again, for the servers of others
+//	load/        HTTP requests through Envoy, as fast as they are answered or at a rate, and the upstream behind it
 //	direct/      recorded exchanges replayed straight to a server, without Envoy
 //	usage/       processor time and allocations of a process, read from the outside
 //

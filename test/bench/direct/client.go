@@ -31,6 +31,9 @@ type Result struct {
 	Elapsed   time.Duration
 }
 
+// processMethod is the method that Envoy calls.
+const processMethod = extproc.ExternalProcessor_Process_FullMethodName
+
 // errRefused is returned for an immediate response: figures of refused exchanges mean nothing.
 var errRefused = errors.New("the server refused the exchange")
 
@@ -68,7 +71,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	for _, n := range counts {
 		r.Exchanges += n
 	}
-	if err := errors.Join(failures...); err != nil {
+	if err := firstFault(failures); err != nil {
 		return Result{}, fmt.Errorf("replay %s: %w", o.Shape.Name, err)
 	}
 	return r, nil
@@ -80,7 +83,7 @@ func exchange(ctx context.Context, conn *grpc.ClientConn, script *script) error 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
-	stream, err := conn.NewStream(ctx, desc, extproc.ExternalProcessor_Process_FullMethodName)
+	stream, err := conn.NewStream(ctx, desc, processMethod)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,9 @@
 package load
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -18,13 +14,20 @@ import (
 type Options struct {
 	Address     string // host:port of Envoy
 	Shape       Shape
+	HTTP2       bool          // without TLS; otherwise HTTP/1.1
 	Connections int           // each has one request under way at any time
 	Duration    time.Duration // no request begins later
+	Headers     [][]Header    // on top of the shape's: of the first connection, of the second, …, and from the start again
+	Sheds       bool          // 503 is counted instead of being an error: a limiter under measurement refuses some
 }
+
+// Header is a request header.
+type Header struct{ Name, Value string }
 
 // Result is what a run measured.
 type Result struct {
-	Requests int
+	Requests int // answered, refusals among them
+	Refused  int
 	Elapsed  time.Duration
 	P50, P99 time.Duration // of a request, send to end of the response
 }
@@ -36,22 +39,61 @@ var errStatus = errors.New("unexpected status")
 func Run(ctx context.Context, o Options) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	request := o.Shape.Request()
-	latencies := make([][]time.Duration, o.Connections)
-	failures := make([]error, o.Connections)
+	tallies := make([]tally, o.Connections)
 	begin := time.Now()
 	var all sync.WaitGroup
 	for i := range o.Connections {
 		all.Go(func() {
-			latencies[i], failures[i] = runConnection(ctx, o.Address, request, begin.Add(o.Duration))
-			if failures[i] != nil {
+			c := o.caller(i)
+			defer c.close()
+			t := &tallies[i]
+			for t.err == nil && time.Since(begin) < o.Duration {
+				t.add(ctx, c, time.Now(), o.Sheds)
+			}
+			if t.err != nil {
 				cancel()
 			}
 		})
 	}
 	all.Wait()
-	elapsed := time.Since(begin)
-	sorted := slices.Concat(latencies...)
+	return o.sum(tallies, time.Since(begin))
+}
+
+// tally is what one connection did.
+type tally struct {
+	latencies []time.Duration
+	refused   int
+	err       error
+}
+
+// add makes one request. Its latency counts from begin.
+func (t *tally) add(ctx context.Context, c caller, begin time.Time, sheds bool) {
+	status, body, err := c.call(ctx)
+	switch {
+	case err != nil:
+		t.err = err
+		return
+	case status == http.StatusServiceUnavailable && sheds:
+		t.refused++
+	case status != http.StatusOK:
+		t.err = fmt.Errorf("%w %d: %s", errStatus, status, body)
+		return
+	}
+	t.latencies = append(t.latencies, time.Since(begin))
+}
+
+// sum makes one result of what the connections did.
+func (o Options) sum(tallies []tally, elapsed time.Duration) (Result, error) {
+	r := Result{Elapsed: elapsed}
+	var sorted []time.Duration
+	var failures []error
+	for _, t := range tallies {
+		sorted = append(sorted, t.latencies...)
+		r.Refused += t.refused
+		if t.err != nil && !errors.Is(t.err, context.Canceled) {
+			failures = append(failures, t.err)
+		}
+	}
 	if err := errors.Join(failures...); err != nil {
 		return Result{}, fmt.Errorf("load %s: %w", o.Shape.Name, err)
 	}
@@ -59,44 +101,6 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, fmt.Errorf("load %s: no request was answered", o.Shape.Name)
 	}
 	slices.Sort(sorted)
-	return Result{Requests: len(sorted), Elapsed: elapsed, P50: sorted[len(sorted)/2], P99: sorted[len(sorted)*99/100]}, nil
-}
-
-// runConnection sends requests over one connection until the deadline.
-func runConnection(ctx context.Context, address string, request []byte, until time.Time) ([]time.Duration, error) {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	answers := bufio.NewReader(conn)
-	var latencies []time.Duration
-	for time.Now().Before(until) {
-		begin := time.Now()
-		if err := roundTrip(conn, answers, request); err != nil {
-			return nil, err
-		}
-		latencies = append(latencies, time.Since(begin))
-	}
-	return latencies, nil
-}
-
-func roundTrip(conn net.Conn, answers *bufio.Reader, request []byte) error {
-	if _, err := conn.Write(request); err != nil {
-		return err
-	}
-	response, err := http.ReadResponse(answers, nil)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(response.Body, 512)) // only for the message
-		return fmt.Errorf("%w %d: %s", errStatus, response.StatusCode, bytes.TrimSpace(body))
-	}
-	_, err = io.Copy(io.Discard, response.Body)
-	return err
+	r.Requests, r.P50, r.P99 = len(sorted), sorted[len(sorted)/2], sorted[len(sorted)*99/100]
+	return r, nil
 }

@@ -3,9 +3,12 @@ package load
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -47,5 +50,48 @@ func TestRunFailsOnRefusals(t *testing.T) {
 	})
 	if !errors.Is(err, errStatus) || !strings.Contains(err.Error(), "503: busy") {
 		t.Errorf("got %v, want an unexpected status 503 with its body", err)
+	}
+}
+
+// TestPaceCountsFromWhenRequestsAreDue: an upstream that stands still for 300 ms delays what is due meanwhile, and all of it
+// counts; a client that waits for its answer would have seen one slow request.
+func TestPaceCountsFromWhenRequestsAreDue(t *testing.T) {
+	t.Parallel()
+	const stall = 300 * time.Millisecond
+	var first sync.Once
+	stalls := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { first.Do(func() { time.Sleep(stall) }) }))
+	defer stalls.Close()
+	r, err := Pace(t.Context(), Options{Address: strings.TrimPrefix(stalls.URL, "http://"), Shape: Shapes()[0], Connections: 1, Duration: stall * 4 / 3}, 200, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := len(dueTimes(200, stall*4/3, 1)); r.Requests != want || r.P99 < stall/2 || r.P50 < stall/10 {
+		t.Errorf("got %d requests, p50 %v, p99 %v; want %d, most of them delayed", r.Requests, r.P50, r.P99, want)
+	}
+}
+
+func TestPaceKeepsItsRate(t *testing.T) {
+	t.Parallel()
+	if got := len(dueTimes(1000, 10*time.Second, 7)); got < 9500 || got > 10500 {
+		t.Errorf("got %d requests in 10 s, want about 1000 a second", got)
+	}
+}
+
+func TestHTTP2IsSpoken(t *testing.T) {
+	t.Parallel()
+	var major, bytes atomic.Int64
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		n, _ := io.Copy(io.Discard, q.Body)
+		major.Store(int64(q.ProtoMajor))
+		bytes.Store(n)
+	}))
+	up.Config.Protocols = new(http.Protocols)
+	up.Config.Protocols.SetUnencryptedHTTP2(true)
+	up.Start()
+	defer up.Close()
+	shape := Shapes()[2]
+	r, err := Run(t.Context(), Options{Address: up.Listener.Addr().String(), Shape: shape, HTTP2: true, Connections: 2, Duration: 30 * time.Millisecond})
+	if err != nil || r.Requests == 0 || major.Load() != 2 || bytes.Load() != int64(shape.Bytes) {
+		t.Errorf("%+v, %v: HTTP/%d with %d bytes, want HTTP/2 with %d", r, err, major.Load(), bytes.Load(), shape.Bytes)
 	}
 }

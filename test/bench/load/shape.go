@@ -3,6 +3,7 @@ package load
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -18,8 +19,8 @@ func Shapes() []Shape {
 	return []Shape{{"GET", 0, 0}, {"POST 1 KiB", 1 << 10, 0}, {"POST 4 KiB", 4 << 10, 0}, {"POST 64 KiB", 64 << 10, 0}, {"POST 1 MiB", 1 << 20, 0}}
 }
 
-// Streamed are those whose answers are streams, which only a run through Envoy has.
-func Streamed() []Shape { return []Shape{{"50 events", 4 << 10, 50}} }
+// Long are those whose answers are streams, and one whose body is large, which only a run through Envoy has.
+func Long() []Shape { return []Shape{{"POST 16 MiB", 16 << 20, 0}, {"200 events", 4 << 10, 200}} }
 
 // eventsHeader asks the upstream for a stream.
 const eventsHeader = "x-bench-events"
@@ -27,23 +28,38 @@ const eventsHeader = "x-bench-events"
 // Path is what requests ask for: a route to a language model.
 const Path = "/v1/chat/completions"
 
-// Request returns the HTTP/1.1 request of the shape.
-func (s Shape) Request() []byte {
+// Request returns the HTTP/1.1 request of the shape, with more headers.
+func (s Shape) Request(more ...Header) []byte {
 	var b strings.Builder
-	method := "POST"
-	if s.Bytes == 0 {
-		method = "GET"
-	}
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nhost: bench.example\r\nuser-agent: headgate-bench\r\nx-tenant-id: team-a\r\n", method, Path)
-	if s.Events > 0 {
-		fmt.Fprintf(&b, "%s: %d\r\n", eventsHeader, s.Events)
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nhost: bench.example\r\n", s.method(), Path)
+	for _, h := range append(s.headers(), more...) {
+		fmt.Fprintf(&b, "%s: %s\r\n", h.Name, h.Value)
 	}
 	if s.Bytes > 0 {
-		fmt.Fprintf(&b, "content-type: application/json\r\ncontent-length: %d\r\n", s.Bytes)
+		fmt.Fprintf(&b, "content-length: %d\r\n", s.Bytes)
 	}
 	b.WriteString("\r\n")
 	b.WriteString(s.Body())
 	return []byte(b.String())
+}
+
+func (s Shape) method() string {
+	if s.Bytes == 0 {
+		return "GET"
+	}
+	return "POST"
+}
+
+// headers are those of every request but the length of its body.
+func (s Shape) headers() []Header {
+	all := []Header{{"user-agent", "headgate-bench"}, {"x-tenant-id", "team-a"}}
+	if s.Events > 0 {
+		all = append(all, Header{eventsHeader, strconv.Itoa(s.Events)})
+	}
+	if s.Bytes > 0 {
+		all = append(all, Header{"content-type", "application/json"})
+	}
+	return all
 }
 
 // Body returns the JSON of the shape: a conversation in messages of about a kilobyte.

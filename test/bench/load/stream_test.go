@@ -21,7 +21,7 @@ func TestStreamedAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	shape := Streamed()[0]
+	shape := Long()[1]
 	if _, err := conn.Write(shape.Request()); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"net/http/pprof"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,20 +27,25 @@ import (
 const maxMessage = 64 << 20
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:9002", "address of the ext_proc service")
+	listen := flag.String("listen", "127.0.0.1:9002", "address of the ext_proc service: host:port or unix:///path")
 	admin := flag.String("admin", "127.0.0.1:9003", "address of /debug/pprof/")
+	bare := flag.Bool("bare", false, "answer without generated types: what is left is gRPC's own")
 	record := flag.String("record", "", "file to which the messages of the first exchange are written, one JSON object a line")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *listen, *admin, *record); err != nil {
+	if err := run(ctx, *listen, *admin, *record, *bare); err != nil {
 		fmt.Fprintln(os.Stderr, "noop:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, listen, admin, record string) error {
-	l, err := net.Listen("tcp", listen)
+func run(ctx context.Context, listen, admin, record string, withoutTypes bool) error {
+	network := "tcp"
+	if path, ok := strings.CutPrefix(listen, "unix://"); ok {
+		network, listen = "unix", path
+	}
+	l, err := net.Listen(network, listen)
 	if err != nil {
 		return err
 	}
@@ -50,8 +56,16 @@ func run(ctx context.Context, listen, admin, record string) error {
 		}
 		defer s.recorder.close()
 	}
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(1<<20))
-	extproc.RegisterExternalProcessorServer(g, s)
+	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(1 << 20)}
+	if withoutTypes {
+		options = append(options, grpc.ForceServerCodecV2(newBareCodec()))
+	}
+	g := grpc.NewServer(options...)
+	if withoutTypes {
+		bare{}.register(g)
+	} else {
+		extproc.RegisterExternalProcessorServer(g, s)
+	}
 	healthpb.RegisterHealthServer(g, health.NewServer())
 
 	mux := http.NewServeMux() // the driver reads the allocation counters there

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 func TestAnswersAreOfTheKindOfTheirMessages(t *testing.T) {
@@ -52,5 +53,22 @@ func TestOnlyTheFirstExchangeIsRecordedAndNoBody(t *testing.T) {
 	}
 	if string(body.Body) != "secret" {
 		t.Errorf("the message was changed to %q", body.Body)
+	}
+}
+
+// TestTheBareServerKnowsEachMessage: whatever stands before the part of the exchange, and it answers with one of the same kind.
+func TestTheBareServerKnowsEachMessage(t *testing.T) {
+	t.Parallel()
+	head := protowire.AppendTag(nil, 8, protowire.BytesType) // the metadata
+	head = protowire.AppendBytes(head, []byte("metadata"))
+	for field := protowire.Number(2); field <= 7; field++ {
+		message := protowire.AppendBytes(protowire.AppendTag(head[:len(head):len(head)], field, protowire.BytesType), nil)
+		got := phaseIn(message)
+		if want, _, _ := protowire.ConsumeTag(answers[got]); got != phase(field) || want != field-1 {
+			t.Errorf("field %d: got phase %d, answered with field %d, want %d and %d", field, got, want, field, field-1)
+		}
+	}
+	if got := phaseIn(head); got != 0 {
+		t.Errorf("a message without a part of the exchange: got phase %d, want 0", got)
 	}
 }

@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-func TestParseStatSkipsTheName(t *testing.T) {
+func TestResidentIsReadInBytes(t *testing.T) {
 	t.Parallel()
-	text := "12 (a) b) (c) S 1 12 12 0 -1 4194560 100 0 0 0 130 25 0 0 20 0 9 0 5 6 7"
-	got, err := parseStat([]byte(text))
-	if want := 1550 * time.Millisecond; err != nil || got != want {
-		t.Errorf("got %v, %v, want %v", got, err, want)
+	if got, err := parseStatus([]byte("VmPeak:\t 9 kB\nVmRSS:\t   1024 kB\n")); err != nil || got != 1<<20 {
+		t.Errorf("got %d, %v, want 1 MiB", got, err)
 	}
-	if _, err := parseStat([]byte("12 (a) S 1")); err == nil {
-		t.Error("got no error for a line that is cut short")
+	if _, err := parseStatus([]byte("VmPeak:\t 9 kB\n")); err == nil {
+		t.Error("got no error for a status without VmRSS")
+	}
+	if got, err := Resident(os.Getpid()); err != nil || got < 1<<20 {
+		t.Errorf("this process: got %d, %v, want at least 1 MiB", got, err)
 	}
 }
 

@@ -24,29 +24,20 @@ import (
 //go:embed headgate.yaml
 var settings string
 
-// enforcing is what the second Headgate has on top: an enforced limit, far away, and a lane per tenant. The third, witnessing,
-// is called by the witness filter besides, for every response.
-const (
-	enforcing = `
-  chat: {lanes: {mode: enforce, virtualLanes: true, minLimit: 1000000, initialLimit: 1000000, maxLimit: 1000000, firstToken: headers}}
-`
-	witnessing = `
-  chat: {lanes: {mode: enforce, virtualLanes: true, minLimit: 1000000, initialLimit: 1000000, maxLimit: 1000000, firstToken: witness}}
-`
-)
-
 // readyWithin is how long a server or Envoy may take to start.
 const readyWithin = 60 * time.Second
 
 // arm is one server under measurement, and the Envoy in front of it.
 type arm struct {
-	name        string
-	grpc, admin string // addresses, host:port
-	server      *stack.Process
-	envoy       *stack.Envoy  // nil when nothing is measured through it
-	settle      time.Duration // what the server needs to finish what the last answers left to do
-	scraped     bool          // its metrics are read while it is measured
-	spans       *atomic.Int64 // that were exported; nil when it exports none
+	server
+	grpc, admin, api string // addresses; grpc as a server listens
+	process          *stack.Process
+	envoy            *stack.Envoy // nil when nothing is measured through it
+	store            *stack.Redis // nil when it needs none
+	headers          [][]load.Header
+	settle           time.Duration // what the server needs to finish what the last answers left to do
+	scraped          bool          // its metrics are read while it is measured
+	spans            *atomic.Int64 // that were exported; nil when it exports none
 }
 
 // settle is enough for what ends an exchange.
@@ -61,48 +52,49 @@ type bench struct {
 	arms       []*arm       // the one that ratios are to first
 }
 
-// start builds and starts every server, and an Envoy for each.
-func (b *bench) start(ctx context.Context) error {
-	noop, err := b.build(ctx, b.module, "./noop")
+// start builds and starts the servers that the command line asks for, which talk to Envoy over that kind of socket.
+func (b *bench) start(ctx context.Context, socket string) error {
+	servers, err := b.servers(ctx)
 	if err != nil {
 		return err
 	}
-	if b.binary == "" {
-		if b.binary, err = b.build(ctx, b.repository, "./cmd/extproc"); err != nil {
+	if b.upstream == nil {
+		if b.upstream, err = load.NewUpstream(); err != nil {
 			return err
 		}
 	}
-	if b.upstream, err = load.NewUpstream(); err != nil {
-		return err
+	for _, s := range servers {
+		speaksUnix := s.name != rateLimiter
+		if !b.wants(s.name) || (socket == "unix" && !speaksUnix) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "\rstarting %s   ", s.name)
+		if err := b.startArm(ctx, s, socket); err != nil {
+			return err
+		}
 	}
-	idle := func(c *config.Config, _ string) (string, []string) {
-		return noop, []string{"-listen", c.Listen.GRPC, "-admin", c.Listen.Admin}
+	return nil
+}
+
+// wants reports whether the command line asks for a server. The one that ratios are to is always there.
+func (o options) wants(server string) bool {
+	if o.servers == "" || server == noopServer {
+		return true
 	}
-	if err := b.startArm(ctx, server{name: "no-op", command: idle}); err != nil {
-		return err
+	for name := range strings.SplitSeq(o.servers, ",") {
+		if server == name {
+			return true
+		}
 	}
-	// The other collects garbage as seldom as Headgate does by itself: what is left is the price of the decisions.
-	if err := b.startArm(ctx, server{name: "no-op GOGC=400", environ: append(os.Environ(), "GOGC=400"), command: idle}); err != nil {
-		return err
-	}
-	headgate := func(_ *config.Config, file string) (string, []string) {
-		return b.binary, []string{"serve", "--config", file}
-	}
-	if err := b.startArm(ctx, server{name: "headgate", command: headgate}); err != nil {
-		return err
-	}
-	if err := b.startArm(ctx, server{name: withoutWitness, clusters: enforcing, command: headgate}); err != nil {
-		return err
-	}
-	if !strings.Contains(b.modes, "envoy") {
-		return nil // the witness is a filter of Envoy's
-	}
-	return b.startArm(ctx, server{name: withWitness, clusters: witnessing, command: headgate})
+	return false
 }
 
 // build compiles a command of the module in dir.
 func (b *bench) build(ctx context.Context, dir, command string) (string, error) {
 	binary := filepath.Join(b.dir, filepath.Base(command))
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
 	c := exec.CommandContext(ctx, "go", "build", "-o", binary, command)
 	c.Dir = dir
 	if out, err := c.CombinedOutput(); err != nil {
@@ -111,50 +103,87 @@ func (b *bench) build(ctx context.Context, dir, command string) (string, error) 
 	return binary, nil
 }
 
-// server is what startArm starts.
-type server struct {
-	name     string
-	clusters string   // settings on top of headgate.yaml
-	environ  []string // nil is this process's
-	command  func(c *config.Config, file string) (path string, args []string)
-}
-
-// startArm starts a server, and an Envoy configured for it where something is measured through Envoy. All servers get the
-// Envoy that Headgate ships, so that they are sent the same messages.
-func (b *bench) startArm(ctx context.Context, s server) error {
+// startArm starts a server, and an Envoy configured for it where something is measured through Envoy. All servers that speak
+// ext_proc get the Envoy that Headgate prints.
+func (b *bench) startArm(ctx context.Context, s server, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	ports, err := stack.FreePorts(2)
+	ports, err := stack.FreePorts(3)
 	if err != nil {
 		return err
 	}
-	a := &arm{name: s.name, grpc: ports[0], admin: ports[1], settle: settle}
+	a := &arm{server: s, grpc: ports[0], admin: ports[1], settle: settle}
 	b.arms = append(b.arms, a)
-	file := filepath.Join(b.dir, s.name+".yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, settings+s.clusters, a.grpc, a.admin), 0o600); err != nil {
+	name := strings.Map(fileName, s.name+"-"+socket)
+	if socket == "unix" {
+		a.grpc = "unix://" + filepath.Join(b.dir, name+".sock")
+	}
+	text := fmt.Sprintf(settings, a.grpc, a.admin, "") + s.clusters
+	if s.redis {
+		if a.store, err = stack.StartRedis(ctx, stack.RedisOptions{Binary: b.redis}); err != nil {
+			return err
+		}
+		a.environ = append(a.environ, "REDIS_URL="+a.store.Addr)
+	}
+	if s.name == withLeases {
+		a.api = ports[2]
+		text = fmt.Sprintf(settings, a.grpc, a.admin, a.api) + fmt.Sprintf(s.clusters, a.store.Addr)
+	}
+	file := filepath.Join(b.dir, name+".yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
 	c, err := config.Load(file, nil)
 	if err != nil {
 		return fmt.Errorf("configuration of %s: %w", s.name, err)
 	}
-	path, args := s.command(c, file)
-	a.server, err = stack.StartProcess(stack.ProcessOptions{Name: s.name, Path: path, Args: args, Env: s.environ, Log: filepath.Join(b.dir, s.name+".log")})
-	if err != nil {
+	if err := a.startServer(ctx, c, file, filepath.Join(b.dir, name+".log")); err != nil {
 		return err
 	}
-	if err := ready(ctx, a.grpc); err != nil {
-		return fmt.Errorf("%s: %w\n%s", s.name, err, a.server.Tail())
+	if a.name == withLeases {
+		if a.headers, err = a.acquire(ctx); err != nil {
+			return err
+		}
 	}
-	if strings.Contains(b.modes, "envoy") || b.options.record {
-		a.envoy, err = b.startEnvoy(ctx, c)
+	if b.measures("envoy") && s.only != "direct" || b.options.record {
+		a.envoy, err = b.startEnvoy(ctx, c, s.envoy)
 	}
 	return err
 }
 
-// startEnvoy starts the Envoy that matches c, on free ports.
-func (b *bench) startEnvoy(ctx context.Context, c *config.Config) (*stack.Envoy, error) {
-	binary, err := stack.Finder{Root: b.repository, Progress: os.Stderr}.Envoy(ctx)
+// fileName keeps what may stand in the name of a file.
+func fileName(r rune) rune {
+	if strings.ContainsRune(" =+'/", r) {
+		return '-'
+	}
+	return r
+}
+
+// startServer starts the arm's server, where there is one, and waits until it serves.
+func (a *arm) startServer(ctx context.Context, c *config.Config, file, log string) error {
+	if a.command == nil {
+		return nil
+	}
+	if a.name == rateLimiter {
+		_, port, _ := strings.Cut(a.grpc, ":")
+		_, debug, _ := strings.Cut(a.admin, ":")
+		a.environ = append(a.environ, "GRPC_PORT="+port, "DEBUG_PORT="+debug, "PORT=0")
+	}
+	path, args := a.command(c, file)
+	var err error
+	a.process, err = stack.StartProcess(stack.ProcessOptions{Name: a.name, Path: path, Args: args, Env: a.environ, Log: log})
+	if err != nil {
+		return err
+	}
+	if err := ready(ctx, a.grpc, a.service); err != nil {
+		return fmt.Errorf("%s: %w\n%s", a.name, err, a.process.Tail())
+	}
+	return nil
+}
+
+// startEnvoy starts the Envoy that matches c, on free ports, with what edit makes of it.
+func (b *bench) startEnvoy(ctx context.Context, c *config.Config, edit func(*stack.Bootstrap) error) (*stack.Envoy, error) {
+	binary, err := b.tools().Envoy(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +192,11 @@ func (b *bench) startEnvoy(ctx context.Context, c *config.Config) (*stack.Envoy,
 		return nil, err
 	}
 	bootstrap.FreePorts()
+	if edit != nil {
+		if err := edit(bootstrap); err != nil {
+			return nil, err
+		}
+	}
 	text, err := bootstrap.Marshal()
 	if err != nil {
 		return nil, err
@@ -170,15 +204,18 @@ func (b *bench) startEnvoy(ctx context.Context, c *config.Config) (*stack.Envoy,
 	return stack.StartEnvoy(ctx, stack.EnvoyOptions{Binary: binary, Bootstrap: text})
 }
 
+// tools finds the programs that are not built here.
+func (o options) tools() stack.Finder { return stack.Finder{Root: o.repository, Progress: os.Stderr} }
+
 // ready waits until the server at address says that it serves.
-func ready(ctx context.Context, address string) error {
+func ready(ctx context.Context, address, service string) error {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	for {
-		answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+		answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
 		switch {
 		case err != nil:
 			return fmt.Errorf("not ready: %w", err)
@@ -193,16 +230,25 @@ func ready(ctx context.Context, address string) error {
 	}
 }
 
-// stop ends everything that start started.
-func (b *bench) stop() {
+// stopArms ends the servers and what belongs to them.
+func (b *bench) stopArms() {
 	for _, a := range b.arms {
 		if a.envoy != nil {
 			a.envoy.Stop()
 		}
-		if a.server != nil {
-			a.server.Stop()
+		if a.process != nil {
+			a.process.Stop()
+		}
+		if a.store != nil {
+			a.store.Stop()
 		}
 	}
+	b.arms = nil
+}
+
+// stop ends everything that was started.
+func (b *bench) stop() {
+	b.stopArms()
 	if b.upstream != nil {
 		b.upstream.Close()
 	}

@@ -21,11 +21,11 @@ func (b *bench) record(ctx context.Context) error {
 	if b.upstream, err = load.NewUpstream(); err != nil {
 		return err
 	}
-	for i, shape := range b.selected("direct") {
+	for i, shape := range b.selected(load.Shapes()) {
 		file := filepath.Join(b.module, "direct", "recordings", direct.FileName(shape))
-		err := b.startArm(ctx, server{name: fmt.Sprintf("recorder-%d", i), command: func(c *config.Config, _ string) (string, []string) {
+		err := b.startArm(ctx, server{name: fmt.Sprintf("recorder-%d", i), clusters: lanesOn, command: func(c *config.Config, _ string) (string, []string) {
 			return noop, []string{"-listen", c.Listen.GRPC, "-admin", c.Listen.Admin, "-record", file}
-		}})
+		}}, "tcp")
 		if err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (b *bench) record(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.arms[i].server.Stop() // completes the file
+		b.arms[i].process.Stop() // completes the file
 		fmt.Fprintln(os.Stderr, "recorded", file)
 	}
 	return nil

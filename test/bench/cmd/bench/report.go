@@ -14,17 +14,20 @@ import (
 
 // report is what bench.json holds.
 type report struct {
-	Machine     string `json:"machine"`
-	Rounds      int    `json:"rounds"`
-	Connections int    `json:"connections"`
-	Duration    string `json:"duration"` // of one round of one kind of request and server
-	Baseline    string `json:"baseline"` // the server that ratios are to
-	Rows        []row  `json:"rows"`
+	Machine   string    `json:"machine"`
+	Rounds    int       `json:"rounds"`
+	Duration  string    `json:"duration"` // of one round of one kind of request and server
+	Baseline  string    `json:"baseline"` // the server that ratios are to
+	Rows      []row     `json:"rows"`
+	Latencies []latency `json:"latencies,omitempty"`
+	Held      []held    `json:"held,omitempty"`
+	Decisions decisions `json:"decisions"`
+	Goals     []outcome `json:"goals,omitempty"`
 }
 
 // row is one server under one kind of request.
 type row struct {
-	Mode    string    `json:"mode"`
+	setting
 	Shape   string    `json:"shape"`
 	Server  string    `json:"server"`
 	Median  figures   `json:"median"`
@@ -41,22 +44,28 @@ type ratio struct {
 }
 
 // newRow compares the rounds of a server with those of the baseline, pair by pair.
-func newRow(mode, shape, server string, samples, baseline []figures) row {
-	r := row{Mode: mode, Shape: shape, Server: server, Samples: samples}
+func newRow(s setting, shape, server string, samples, baseline []figures) row {
+	r := row{setting: s, Shape: shape, Server: server, Samples: samples, Median: medians(samples)}
+	r.Rate = newRatio(samples, baseline, func(f figures) float64 { return f.PerSecond })
+	r.CPU = newRatio(samples, baseline, func(f figures) float64 { return f.CPUMicros })
+	return r
+}
+
+// medians of each figure.
+func medians(samples []figures) figures {
 	field := func(of func(figures) float64) float64 { return median(collect(samples, of)) }
-	r.Median = figures{
+	return figures{
 		PerSecond:   field(func(f figures) float64 { return f.PerSecond }),
 		CPUMicros:   field(func(f figures) float64 { return f.CPUMicros }),
 		EnvoyMicros: field(func(f figures) float64 { return f.EnvoyMicros }),
+		StoreMicros: field(func(f figures) float64 { return f.StoreMicros }),
 		P50Micros:   field(func(f figures) float64 { return f.P50Micros }),
 		P99Micros:   field(func(f figures) float64 { return f.P99Micros }),
+		Refused:     field(func(f figures) float64 { return f.Refused }),
 		Allocs:      field(func(f figures) float64 { return f.Allocs }),
 		AllocBytes:  field(func(f figures) float64 { return f.AllocBytes }),
 		Spans:       field(func(f figures) float64 { return f.Spans }),
 	}
-	r.Rate = newRatio(samples, baseline, func(f figures) float64 { return f.PerSecond })
-	r.CPU = newRatio(samples, baseline, func(f figures) float64 { return f.CPUMicros })
-	return r
 }
 
 func newRatio(samples, baseline []figures, of func(figures) float64) ratio {
@@ -66,6 +75,11 @@ func newRatio(samples, baseline []figures, of func(figures) float64) ratio {
 			all = append(all, of(samples[i])/to)
 		}
 	}
+	return rangeOf(all)
+}
+
+// rangeOf is the median of all and how far they go; zero of nothing.
+func rangeOf(all []float64) ratio {
 	if len(all) == 0 {
 		return ratio{}
 	}
@@ -89,34 +103,64 @@ func median(all []float64) float64 {
 	return sorted[(len(sorted)-1)/2]
 }
 
-// print writes the table.
+// print writes the figures as tables for a terminal.
 func (r report) print(w io.Writer) {
-	fmt.Fprintf(w, "%s; medians of %d rounds of %s, %d at a time; ratios to %s (least to largest round)\n\n",
-		r.Machine, r.Rounds, r.Duration, r.Connections, r.Baseline)
+	fmt.Fprintf(w, "%s; medians of %d rounds of %s; ratios to %s (least to largest round)\n\n", r.Machine, r.Rounds, r.Duration, r.Baseline)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "mode\trequest\tserver\trequests/s\tratio\tCPU µs\tratio\tEnvoy µs\tp50 µs\tp99 µs\tallocs\talloc B\tspans")
+	fmt.Fprintln(t, "setting\trequest\tserver\trequests/s\tratio\tserver µs\tratio\tEnvoy µs\tRedis µs\tp50 µs\tp99 µs\trefused\tallocs\talloc B\tspans")
 	for _, row := range r.Rows {
 		m := row.Median
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%s\t%.1f\t%s\t%s\t%s\t%s\t%.1f\t%.0f\t%s\n", row.Mode, row.Shape, row.Server,
-			m.PerSecond, row.Rate, m.CPUMicros, row.CPU, orDash(m.EnvoyMicros), orDash(m.P50Micros), orDash(m.P99Micros), m.Allocs, m.AllocBytes, share(m.Spans))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.setting, row.Shape, row.Server, m.PerSecond, row.Rate,
+			orDash(m.CPUMicros, 1), row.CPU, orDash(m.EnvoyMicros, 0), orDash(m.StoreMicros, 0), orDash(m.P50Micros, 0), orDash(m.P99Micros, 0),
+			orDash(m.Refused, 3), orDash(m.Allocs, 1), orDash(m.AllocBytes, 0), orDash(m.Spans, 2))
+	}
+	for _, l := range r.Latencies {
+		fmt.Fprintf(t, "open loop, %.0f %% of capacity\t%s\t%s\t%.0f\t\t%s\t\t%s\t%s\t%.0f\t%.0f\t%s\n", 100*l.Share, l.Shape, l.Server, l.Median.PerSecond,
+			orDash(l.Median.CPUMicros, 1), orDash(l.Median.EnvoyMicros, 0), orDash(l.Median.StoreMicros, 0), l.Median.P50Micros, l.Median.P99Micros, orDash(l.Median.Refused, 3))
 	}
 	t.Flush()
+	for _, h := range r.Held {
+		fmt.Fprintf(w, "%s: %.1f KiB for each of %d held streams\n", h.Server, h.Resident/1024, h.Streams)
+	}
+	r.witness(w)
+}
+
+// witness says what the witness costs for a response: the median over the rounds of the difference within a round.
+func (r report) witness(w io.Writer) {
+	for _, with := range r.Rows {
+		without := r.find(with.setting, with.Shape, withoutWitness)
+		if with.Server != withWitness || without == nil {
+			continue
+		}
+		difference := func(of func(figures) float64) float64 {
+			var all []float64
+			for i := range with.Samples {
+				all = append(all, of(with.Samples[i])-of(without.Samples[i]))
+			}
+			return median(all)
+		}
+		fmt.Fprintf(w, "witness, %s, %s: %+.0f µs of the server and %+.0f µs of Envoy for a response\n", with.setting, with.Shape,
+			difference(func(f figures) float64 { return f.CPUMicros }), difference(func(f figures) float64 { return f.EnvoyMicros }))
+	}
+}
+
+// find returns a row, nil where it was not measured.
+func (r report) find(s setting, shape, server string) *row {
+	for i := range r.Rows {
+		if found := &r.Rows[i]; found.setting == s && found.Shape == shape && found.Server == server {
+			return found
+		}
+	}
+	return nil
 }
 
 func (r ratio) String() string { return fmt.Sprintf("%.2f (%.2f–%.2f)", r.Median, r.Min, r.Max) }
 
-func orDash(v float64) string {
+func orDash(v float64, digits int) string {
 	if v == 0 {
 		return "–"
 	}
-	return fmt.Sprintf("%.0f", v)
-}
-
-func share(v float64) string {
-	if v == 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%.2f", v)
+	return fmt.Sprintf("%.*f", digits, v)
 }
 
 // write puts the report into a file as JSON.
@@ -125,10 +169,14 @@ func (r report) write(path string) error {
 	if err != nil {
 		return fmt.Errorf("write the figures: %w", err)
 	}
+	return writeFile(path, append(text, '\n'))
+}
+
+func writeFile(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write the figures: %w", err)
 	}
-	if err := os.WriteFile(path, append(text, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return fmt.Errorf("write the figures: %w", err)
 	}
 	return nil

@@ -12,7 +12,7 @@ func TestRatiosAreTakenWithinRounds(t *testing.T) {
 	t.Parallel()
 	noop := []figures{{PerSecond: 100, CPUMicros: 10}, {PerSecond: 200, CPUMicros: 20}, {PerSecond: 50, CPUMicros: 0}}
 	gate := []figures{{PerSecond: 90, CPUMicros: 12}, {PerSecond: 100, CPUMicros: 30}, {PerSecond: 60, CPUMicros: 11}}
-	got := newRow("envoy", "GET", "headgate", gate, noop)
+	got := newRow(eight, "GET", "headgate", gate, noop)
 	if want := (ratio{Median: 0.9, Min: 0.5, Max: 1.2}); got.Rate != want {
 		t.Errorf("rate: got %+v, want %+v", got.Rate, want)
 	}
@@ -27,10 +27,10 @@ func TestRatiosAreTakenWithinRounds(t *testing.T) {
 func TestReportIsPrintedAndWritten(t *testing.T) {
 	t.Parallel()
 	samples := []figures{{PerSecond: 1000, CPUMicros: 100.5, Allocs: 21}}
-	r := report{Machine: "here", Rounds: 1, Rows: []row{newRow("direct", "GET", "no-op", samples, samples)}}
+	r := report{Machine: "here", Rounds: 1, Rows: []row{newRow(replayed, "GET", "no-op", samples, samples)}}
 	var table strings.Builder
 	r.print(&table)
-	for _, want := range []string{"here", "direct", "GET", "1000", "1.00 (1.00–1.00)", "100.5", "21.0"} {
+	for _, want := range []string{"here", "direct, 8 at a time", "GET", "1000", "1.00 (1.00–1.00)", "100.5", "21.0"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in\n%s", want, table.String())
 		}
@@ -53,13 +53,13 @@ func TestReportIsPrintedAndWritten(t *testing.T) {
 func TestWitnessIsADifference(t *testing.T) {
 	at := func(server, envoy float64) figures { return figures{CPUMicros: server, EnvoyMicros: envoy} }
 	r := report{Rows: []row{
-		{Mode: "envoy", Shape: "GET", Server: withoutWitness, Samples: []figures{at(100, 200), at(500, 900), at(100, 200)}},
-		{Mode: "envoy", Shape: "GET", Server: withWitness, Samples: []figures{at(350, 320), at(740, 1030), at(5000, 310)}},
-		{Mode: "direct", Shape: "GET", Server: withoutWitness, Samples: []figures{at(1, 0)}},
+		{setting: eight, Shape: "GET", Server: withoutWitness, Samples: []figures{at(100, 200), at(500, 900), at(100, 200)}},
+		{setting: eight, Shape: "GET", Server: withWitness, Samples: []figures{at(350, 320), at(740, 1030), at(5000, 310)}},
+		{setting: replayed, Shape: "GET", Server: withoutWitness, Samples: []figures{at(1, 0)}},
 	}}
 	var text strings.Builder
 	r.witness(&text)
-	if want := "witness, GET: +250 µs of the server and +120 µs of Envoy for a response\n"; text.String() != want {
+	if want := "witness, h1, tcp, 8 connections, GET: +250 µs of the server and +120 µs of Envoy for a response\n"; text.String() != want {
 		t.Errorf("%q, want %q", text.String(), want)
 	}
 }

@@ -30,6 +30,34 @@ var telemetryArms = []struct {
 	{"all sampled", "always_on", true, 1.15},
 }
 
+// shadowed is the default.
+const shadowed = "clusters:\n  \"*\": {lanes: {mode: shadow}}\n"
+
+// compareTelemetry measures them all at the same time.
+func (b *bench) compareTelemetry(ctx context.Context, r *report) error {
+	if err := b.startTelemetry(ctx); err != nil {
+		return err
+	}
+	r.Baseline = b.arms[0].name
+	for _, mode := range []string{"envoy", "direct"} {
+		s, shapes := eight, b.selected(append(load.Shapes(), load.Long()[1:]...))
+		if mode == "direct" {
+			s, shapes = replayed, b.selected(load.Shapes())
+		}
+		if !b.measures(mode) {
+			continue
+		}
+		rows, err := b.measure(ctx, s, shapes)
+		if err != nil {
+			return err
+		}
+		r.Rows = append(r.Rows, rows...)
+	}
+	r.print(os.Stdout)
+	r.goals(os.Stdout)
+	return r.write(b.out)
+}
+
 // scrapeEvery is how often metrics are read of an arm that is measured, the first time after half of it.
 const scrapeEvery = time.Second
 
@@ -61,9 +89,9 @@ func (b *bench) startTelemetry(ctx context.Context) error {
 			environ = append(environ, "OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector.addr, "OTEL_METRICS_EXPORTER=none",
 				"OTEL_TRACES_SAMPLER="+t.sample, fmt.Sprintf("OTEL_BSP_SCHEDULE_DELAY=%d", exportEvery.Milliseconds()))
 		}
-		err := b.startArm(ctx, server{name: t.name, environ: environ, command: func(_ *config.Config, file string) (string, []string) {
+		err := b.startArm(ctx, server{name: t.name, clusters: shadowed, environ: environ, direct: true, command: func(_ *config.Config, file string) (string, []string) {
 			return b.binary, []string{"serve", "--config", file}
-		}})
+		}}, "tcp")
 		if err != nil {
 			return err
 		}
@@ -92,7 +120,7 @@ func (r report) goals(w io.Writer) {
 		for _, row := range r.Rows {
 			if row.Server == t.name && t.most > 0 {
 				fmt.Fprintf(w, "%s, %s, %s: %+.1f %% processor time per request, the goal is at most %+.0f %%\n",
-					t.name, row.Mode, row.Shape, 100*(row.CPU.Median-1), 100*(t.most-1))
+					t.name, row.setting, row.Shape, 100*(row.CPU.Median-1), 100*(t.most-1))
 			}
 		}
 	}

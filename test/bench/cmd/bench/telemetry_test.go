@@ -45,14 +45,14 @@ func TestGoalsAreSaidForEveryKindOfRequest(t *testing.T) {
 	t.Parallel()
 	off := []figures{{CPUMicros: 100}}
 	r := report{Rows: []row{
-		newRow("direct", "GET", "off", off, off),
-		newRow("direct", "GET", "default sampling", []figures{{CPUMicros: 103}}, off),
-		newRow("direct", "GET", "all sampled", []figures{{CPUMicros: 98}}, off),
+		newRow(replayed, "GET", "off", off, off),
+		newRow(replayed, "GET", "default sampling", []figures{{CPUMicros: 103}}, off),
+		newRow(replayed, "GET", "all sampled", []figures{{CPUMicros: 98}}, off),
 	}}
 	var said strings.Builder
 	r.goals(&said)
-	want := "default sampling, direct, GET: +3.0 % processor time per request, the goal is at most +5 %\n" +
-		"all sampled, direct, GET: -2.0 % processor time per request, the goal is at most +15 %\n"
+	want := "default sampling, direct, 8 at a time, GET: +3.0 % processor time per request, the goal is at most +5 %\n" +
+		"all sampled, direct, 8 at a time, GET: -2.0 % processor time per request, the goal is at most +15 %\n"
 	if said.String() != want {
 		t.Errorf("got %q, want %q", said.String(), want)
 	}
