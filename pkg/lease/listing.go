@@ -166,8 +166,8 @@ func (s *store) contents(ctx context.Context, p *pool, events int) (contents, er
 		}
 	}
 	for _, one := range r.list(1) {
-		if f := texts(one); len(f) == 2 {
-			c.cooldowns[f[0]] = moment(number(f[1]))
+		if pair, ok := one.([]any); ok && len(pair) == 2 {
+			c.cooldowns[text(pair[0])] = moment(numeric(pair[1]))
 		}
 	}
 	for _, one := range r.list(2) {

@@ -108,10 +108,11 @@ var errNoAnswer = errors.New("the connection ended before the answer")
 
 // mayHaveArrived is false for a call that found no connection.
 func mayHaveArrived(err error) bool {
+	if err == nil {
+		return true
+	}
 	var op *net.OpError
 	switch {
-	case err == nil:
-		return true
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		return false
 	default:

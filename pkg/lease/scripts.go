@@ -78,8 +78,8 @@ func parseReply(v any) (reply, error) {
 	}
 	status, ok := all[0].(string)
 	r := reply{status: status, rest: all[2:]}
-	now, err := strconv.ParseInt(text(all[1]), 10, 64)
-	if !ok || err != nil {
+	now, isNumber := all[1].(int64)
+	if !ok || !isNumber {
 		return reply{}, fmt.Errorf("%w: a script answered without status or time", errUnavailable)
 	}
 	r.now = now
@@ -97,7 +97,12 @@ func (r reply) granted() bool {
 }
 
 // int returns element i as a number, 0 when it is none.
-func (r reply) int(i int) int64 { return number(r.text(i)) }
+func (r reply) int(i int) int64 {
+	if i >= len(r.rest) {
+		return 0
+	}
+	return numeric(r.rest[i])
+}
 
 func (r reply) text(i int) string {
 	if i >= len(r.rest) {
@@ -156,6 +161,14 @@ func parseRecord(text string) (record, bool) {
 func text(v any) string {
 	s, _ := v.(string)
 	return s
+}
+
+// numeric reads a number that a script answered as such, or as text.
+func numeric(v any) int64 {
+	if n, ok := v.(int64); ok {
+		return n
+	}
+	return number(text(v))
 }
 
 func number(s string) int64 {

@@ -11,4 +11,4 @@ if l and l.attempt == ARGV[2] then
   status = 'RELEASED'
 end
 redis.call('SET', KEYS[3], '1', 'PX', '60000')
-return {status, int(now)}
+return {status, now}

@@ -12,7 +12,7 @@ if type(redis.pcall('HGET', POOL, 'gen')) == 'table' then
   if broken then return broken end
 end
 -- The caller gave this attempt up before it arrived.
-if redis.call('EXISTS', KEYS[3]) == 1 then return {'ABANDONED', int(now)} end
+if redis.call('EXISTS', KEYS[3]) == 1 then return {'ABANDONED', now} end
 
 local conn, lease = live_lease(owner, now)
 local chosen, old, held, expires, cooled
@@ -26,7 +26,7 @@ if not chosen then
   if l.attempt == attempt then return answer('ACQUIRED', now, l) end -- sent again because its answer was lost
   local eligible = false
   for i = first, #ARGV do eligible = eligible or ARGV[i] == conn end
-  if l.principal ~= principal or not eligible then return {'STALE', int(now)} end
+  if l.principal ~= principal or not eligible then return {'STALE', now} end
   extend(l, now, ttl, max_hold)
   l.attempt = '-' -- no longer what one attempt made: an attempt given up must not end it any more
   save(l, now)

@@ -5,6 +5,11 @@ local POOL_TTL = 172800000    -- 48 h: longer than the longest cooldown and the 
 local EVENTS_TTL = 604800000  -- 7 d
 local MAX_NUMBER = 9007199254740991
 
+-- Lua prints large numbers as 1e+15; fields and arguments of commands need digits.
+local function int(n)
+  return string.format('%.0f', n)
+end
+
 local function event(history, what, owner, gen, conn, ...)
   if history == '0' then return end
   local add = {'XADD', EVENTS, 'MAXLEN', '~', history, '*',
@@ -69,7 +74,7 @@ local function extend(l, now, ttl, max_hold)
 end
 
 local function answer(status, now, l)
-  return {status, int(now), l.conn, record(l)}
+  return {status, now, l.conn, record(l)}
 end
 
 -- Forgets where an owner's last lease was, unless it has another one by now.

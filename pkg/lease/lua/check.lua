@@ -4,11 +4,11 @@ local broken = refuses_writes()
 if broken then return broken end
 local now = now_ms()
 local conn, lease, cooldown = live_lease(ARGV[1], now)
-if not conn then return {'NONE', int(now)} end
-if not is(lease, ARGV[2], ARGV[3]) then return {'STALE', int(now)} end
+if not conn then return {'NONE', now} end
+if not is(lease, ARGV[2], ARGV[3]) then return {'STALE', now} end
 if ARGV[4] == '1' then redis.call('HSET', POOL, 'o:' .. ARGV[1], conn) end
 if cooldown then
   local till = cooldown_end(cooldown, now)
-  if till > 0 then return {'COOLDOWN', int(now), conn, lease, int(till)} end
+  if till > 0 then return {'COOLDOWN', now, conn, lease, till} end
 end
-return {'VALID', int(now), conn, lease}
+return {'VALID', now, conn, lease}

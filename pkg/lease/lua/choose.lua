@@ -29,6 +29,6 @@ end
 
 -- Why choose found nothing: how many are held, and when to come back.
 local function nothing_free(now, held, expires, cooled)
-  if held > 0 then return {'CAPACITY', int(now), int(held), int(expires)} end
-  return {'ELIGIBILITY', int(now), '0', int(cooled or now)}
+  if held > 0 then return {'CAPACITY', now, held, expires} end
+  return {'ELIGIBILITY', now, 0, cooled or now}
 end

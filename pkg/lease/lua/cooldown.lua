@@ -7,9 +7,9 @@ local field, duration = 'd:' .. ARGV[1], tonumber(ARGV[2])
 local till = cooldown_end(redis.call('HGET', POOL, field), now)
 if duration == 0 then
   redis.call('HDEL', POOL, field)
-  return {till > 0 and 'ENDED' or 'NONE', int(now), ARGV[1], int(till)}
+  return {till > 0 and 'ENDED' or 'NONE', now, ARGV[1], till}
 end
 till = math.max(till, now + duration)
 redis.call('HSET', POOL, field, int(till) .. ' ' .. int(now))
 keep_pool(now)
-return {'COOLDOWN', int(now), ARGV[1], int(till)}
+return {'COOLDOWN', now, ARGV[1], till}

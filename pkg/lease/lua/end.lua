@@ -5,7 +5,7 @@ if broken then return broken end
 local now = now_ms()
 local lease = redis.call('HGET', POOL, 'c:' .. ARGV[1])
 local l = lease and live(lease, now) and parse(ARGV[1], lease)
-if not l then return {'NONE', int(now)} end
-if ARGV[2] ~= '' and l.gen ~= ARGV[2] then return {'STALE', int(now)} end
+if not l then return {'NONE', now} end
+if ARGV[2] ~= '' and l.gen ~= ARGV[2] then return {'STALE', now} end
 end_lease(l, now, 'INVALIDATED', 'invalidated', ARGV[3], ARGV[4])
 return answer('INVALIDATED', now, l)

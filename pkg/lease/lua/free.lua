@@ -5,4 +5,4 @@ if broken then return broken end
 local now = now_ms()
 local chosen, _, held, expires, cooled = choose(1, '', now)
 if not chosen then return nothing_free(now, held, expires, cooled) end
-return {'FREE', int(now), chosen}
+return {'FREE', now, chosen}

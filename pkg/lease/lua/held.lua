@@ -3,7 +3,7 @@
 local broken = refuses_writes()
 if broken then return broken end
 local now = now_ms()
-local owners, records, found = {}, {}, {'HELD', int(now)}
+local owners, records, found = {}, {}, {'HELD', now}
 for i = 1, #ARGV, 2 do owners[#owners + 1] = 'o:' .. ARGV[i] end
 local conns = redis.call('HMGET', POOL, unpack(owners))
 for i = 1, #owners do records[i] = 'c:' .. (conns[i] or '') end

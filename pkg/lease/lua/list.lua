@@ -13,7 +13,7 @@ for i = 1, #all, 2 do
     if live(all[i + 1], now) then leases[#leases + 1] = {conn, all[i + 1]} end
   elseif kind == 'd' then
     local till = cooldown_end(all[i + 1], now)
-    if till > 0 then cooldowns[#cooldowns + 1] = {conn, int(till)} end
+    if till > 0 then cooldowns[#cooldowns + 1] = {conn, till} end
   end
 end
 local events = {}
@@ -21,4 +21,4 @@ if ARGV[1] ~= '0' then
   events = redis.pcall('XREVRANGE', KEYS[2], '+', '-', 'COUNT', ARGV[1])
   if events.err then events = {} end
 end
-return {'POOL', int(now), leases, cooldowns, events}
+return {'POOL', now, leases, cooldowns, events}

@@ -7,18 +7,18 @@ local broken = refuses_writes()
 if broken then return broken end
 local now = now_ms()
 local conn, lease, cooldown = live_lease(owner, now)
-if not conn then return {'NONE', int(now)} end
-if not is(lease, ARGV[2], ARGV[3]) then return {'STALE', int(now)} end
+if not conn then return {'NONE', now} end
+if not is(lease, ARGV[2], ARGV[3]) then return {'STALE', now} end
 for i = first, #ARGV do
   -- Somebody else has moved it already, or the cooldown is over.
-  if ARGV[i] == conn and cooldown_end(cooldown, now) == 0 then return {'VALID', int(now), conn, lease} end
+  if ARGV[i] == conn and cooldown_end(cooldown, now) == 0 then return {'VALID', now, conn, lease} end
 end
 
 local l = parse(conn, lease)
 local chosen, old, held, expires, cooled = choose(first, owner, now, conn)
 if not chosen then
   end_lease(l, now, 'INVALIDATED', 'invalidated', reason, history)
-  return {'UNAVAILABLE', int(now), int(held), int(math.min(expires or cooled or now, cooled or expires or now))}
+  return {'UNAVAILABLE', now, held, math.min(expires or cooled or now, cooled or expires or now)}
 end
 redis.call('HDEL', POOL, 'c:' .. conn)
 make_room(chosen, old, owner, max_hold, history)

@@ -4,4 +4,4 @@ local broken = refuses_writes()
 if broken then return broken end
 local now = now_ms()
 raise(ARGV[1], now)
-return {'WORKS', int(now)}
+return {'WORKS', now}

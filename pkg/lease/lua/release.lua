@@ -4,7 +4,7 @@ if broken then return broken end
 local now = now_ms()
 local conn, lease = live_lease(ARGV[1], now)
 if conn then
-  if not is(lease, ARGV[2], ARGV[3]) then return {'STALE', int(now)} end
+  if not is(lease, ARGV[2], ARGV[3]) then return {'STALE', now} end
   local l = parse(conn, lease)
   end_lease(l, now, 'RELEASED', 'released', ARGV[4], ARGV[5])
   return answer('RELEASED', now, l)
@@ -14,6 +14,6 @@ conn = redis.call('HGET', POOL, 'o:' .. ARGV[1]) or ''
 lease = string.match(redis.call('HGET', POOL, 'e:' .. conn) or '', '^%d+ RELEASED (.*)$')
 if lease and owner_of(lease) == ARGV[1] and is(lease, ARGV[2], ARGV[3]) then
   keep_pool(now) -- a write that replicas can confirm
-  return {'RELEASED', int(now), conn, lease}
+  return {'RELEASED', now, conn, lease}
 end
-return {'STALE', int(now)}
+return {'STALE', now}

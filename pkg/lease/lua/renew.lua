@@ -3,7 +3,7 @@ local broken = refuses_writes() -- a write: after it a full store does not refus
 if broken then return broken end
 local now = now_ms()
 local conn, lease = live_lease(ARGV[1], now)
-if not conn or not is(lease, ARGV[2], ARGV[3]) then return {'STALE', int(now)} end
+if not conn or not is(lease, ARGV[2], ARGV[3]) then return {'STALE', now} end
 local l = parse(conn, lease)
 extend(l, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
 save(l, now)

@@ -14,12 +14,7 @@ local SKEW = 60000 -- a record that is further ahead of the clock than this was 
 
 local function now_ms()
   local t = redis.call('TIME')
-  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-end
-
--- Lua prints large numbers as 1e+15; fields and answers need digits.
-local function int(n)
-  return string.format('%.0f', n)
+  return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
 -- Deleting a field that never exists changes nothing and is replicated nowhere, but it fails where writes fail: on a

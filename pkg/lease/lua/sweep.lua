@@ -39,4 +39,4 @@ end
 if #over > 0 then redis.call('HDEL', POOL, unpack(over)) end
 -- A hash that somebody else made must not stay for ever.
 if redis.call('PTTL', POOL) == -1 then keep_pool(now) end
-return {'SWEPT', int(now), page[1], int(active), int(cooling), int(expired)}
+return {'SWEPT', now, page[1], active, cooling, expired}
