@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"testing"
 	"testing/synctest"
 	"time"
 
@@ -19,13 +20,35 @@ type world struct {
 	now     func() time.Time
 	sleep   func(time.Duration)
 	last    map[int]int64 // last generation each owner saw
-	exact   bool          // in a bubble: the clock stands still during a call, and a lost answer is not asked for again
-	lost    bool          // an expiry fell into a call: from here on both answers would be right
-	drop    atomic.Bool   // the next answer is lost
-	dropped []any         // the answer that was
-	flights []*flight     // only where exact
-	grace   time.Time     // until then what the service could not see may not be known to it
-	steps   int
+	t       *rapid.T
+	exact   bool         // in a bubble: the clock stands still during a call, and a lost answer is not asked for again
+	lost    bool         // an expiry fell into a call: from here on both answers would be right
+	losing  bool         // the next step's answer is lost
+	drop    atomic.Bool  // the next answer is lost
+	dropped []any        // the answer that was
+	flights []*flight    // exchanges on their way to an upstream
+	renews  atomic.Int64 // how many of them have their lease renewed
+	grace   time.Time    // until then what the service could not see may not be known to it
+
+	renewable map[int64]bool // generations that exchanges have been in flight under: they may have been renewed without a step
+
+	tally
+}
+
+// tally says how much a test has seen.
+type tally struct{ steps, flown, foundLost int }
+
+func (a *tally) add(b tally) {
+	a.steps, a.flown, a.foundLost = a.steps+b.steps, a.flown+b.flown, a.foundLost+b.foundLost
+}
+
+// enough fails a test that has seen too little to mean anything.
+func (a *tally) enough(t *testing.T, steps int) {
+	t.Helper()
+	t.Logf("%d steps compared, %d exchanges in flight, of which %d were found lost", a.steps, a.flown, a.foundLost)
+	if a.steps < steps || a.foundLost < steps/50 {
+		t.Errorf("%d steps were compared and %d exchanges found lost, want %d and %d or more", a.steps, a.foundLost, steps, steps/50)
+	}
 }
 
 const (
@@ -33,10 +56,12 @@ const (
 	seenWithin  = 2 * time.Second // what another process did, or a lost answer said
 )
 
-// interposed loses an answer.
+// interposed loses an answer. On a server, where time does not stand still during a step, that is never the answer of a
+// renewal which may not be the step's own.
 func (w *world) interposed(script string, value any, err error) error {
 	all, ok := value.([]any)
-	background := script == "sweep" || script == "list" || script == "held" || script == "abandon"
+	background := script == "sweep" || script == "list" || script == "held" || script == "abandon" ||
+		(script == "renew" && !w.exact && w.renews.Load() > 0)
 	if err != nil || !ok || background || !w.drop.CompareAndSwap(true, false) {
 		return err
 	}
@@ -50,9 +75,11 @@ func (w *world) step(f func(before time.Time) func(after time.Time)) {
 		return
 	}
 	w.dropped = nil
-	before := w.now()
 	if w.exact {
 		w.steps++
+		before := w.now()
+		w.drop.Store(w.losing)
+		w.losing = false
 		verify := f(before)
 		w.drop.Store(false)
 		synctest.Wait() // what goes on in the background is over
@@ -62,6 +89,7 @@ func (w *world) step(f func(before time.Time) func(after time.Time)) {
 		verify(w.now())
 		return
 	}
+	before := w.renewed()
 	for tries := 0; tries < 10; tries++ { // each time something else may be about to end
 		until := w.unsure(before)
 		if edge := w.nextEdge(before); edge.Sub(before) < 4*time.Millisecond && edge.After(until) {
@@ -71,13 +99,15 @@ func (w *world) step(f func(before time.Time) func(after time.Time)) {
 			break
 		}
 		w.sleep(until.Sub(before) + time.Millisecond)
-		before = w.now()
+		before = w.renewed()
 	}
 	if w.unsure(before).After(before) {
 		w.lost = true
 		return
 	}
 	edge := w.nextEdge(before)
+	w.drop.Store(w.losing)
+	w.losing = false
 	verify := f(before)
 	w.drop.Store(false)
 	after := w.now()
@@ -93,16 +123,13 @@ func (w *world) step(f func(before time.Time) func(after time.Time)) {
 func sameMillisecond(a, b time.Time) bool { return a.UnixMilli() == b.UnixMilli() }
 
 func (w *world) actions() map[string]func(*rapid.T) {
-	actions := map[string]func(*rapid.T){
+	return map[string]func(*rapid.T){
 		"acquire": w.acquireStep, "renew": w.renewStep, "release": w.releaseStep, "status": w.statusStep, "end": w.endStep,
-		"check": w.checkStep, "a lease moves": w.moveStep, "a lease is used": w.useStep, "unmanaged": w.unmanagedStep, "cooldown": w.cooldownStep,
+		"check": w.checkStep, "a lease moves": w.moveStep, "a lease is used": w.useStep, "an exchange begins": w.flyStep, "unmanaged": w.unmanagedStep, "cooldown": w.cooldownStep,
 		"end cooldown": w.endCooldownStep, "time passes": w.timePasses, "store loses": w.loseStep, "answer is lost": w.dropStep,
+		"an exchange ends": w.landStep, "drain": w.drainStep,
 		"": w.invariant,
 	}
-	if w.exact {
-		actions["an exchange ends"], actions["drain"] = w.landStep, w.drainStep
-	}
-	return actions
 }
 
 func drawConnection(t *rapid.T) string {
@@ -201,6 +228,9 @@ func (w *world) releaseStep(t *rapid.T) {
 			switch {
 			case held != nil:
 				w.same(t, "release", l, r, "RELEASED")
+				if w.answered(r) && w.expiresAsKnown(held, l.ExpiresAt) { // it may have been renewed just before
+					held.expires = l.ExpiresAt
+				}
 				w.end(held, true)
 			case w.live(n, before) == nil && was && past.owner == n && past.released && past.generation == a.Generation && past.principal == who:
 				w.same(t, "repeated release", l, r, "RELEASED")
@@ -222,7 +252,7 @@ func (w *world) statusStep(t *rapid.T) {
 			held := w.holds(n, who, a, before)
 			if held == nil {
 				w.same(t, "status", l, r, string(lease.FenceStale))
-			} else if w.answered(r) && (l.Connection != held.connection || !sameMillisecond(l.ExpiresAt, held.expires) || l.Token() != held.token) {
+			} else if w.answered(r) && (l.Connection != held.connection || !w.expiresAsKnown(held, l.ExpiresAt) || l.Token() != held.token) {
 				t.Fatalf("status: %+v %v, the model has %+v", l, reason(r), held)
 			}
 		}
@@ -254,7 +284,8 @@ func (w *world) endStep(t *rapid.T) {
 
 func (w *world) checkStep(t *rapid.T) {
 	n, who, a := w.drawAsk(t)
-	w.checkAs(t, n, who, a, drawModel(t), rapid.SampledFrom([]string{"", "", "acct-1", "acct-2"}).Draw(t, "pin"))
+	w.checkAs(t, n, who, a, drawModel(t), rapid.SampledFrom([]string{"", "", "acct-1", "acct-2"}).Draw(t, "pin"),
+		rapid.Bool().Draw(t, "stays in flight"))
 }
 
 // drawLive is a live lease, nil where there is none.
@@ -273,9 +304,19 @@ func (w *world) drawLive(t *rapid.T) *modelLease {
 
 func (w *world) useStep(t *rapid.T) {
 	if l := w.drawLive(t); l != nil {
-		a := lease.Ask{Pool: pool, Owner: owner(t, l.owner), Generation: l.generation, Identity: w.svc.Identify(l.principal)}
-		w.checkAs(t, l.owner, l.principal, a, drawModel(t), "")
+		w.checkAs(t, l.owner, l.principal, w.askOf(t, l), drawModel(t), "", rapid.Bool().Draw(t, "stays in flight"))
 	}
+}
+
+// flyStep begins an exchange that a lease is for.
+func (w *world) flyStep(t *rapid.T) {
+	if l := w.drawLive(t); l != nil {
+		w.checkAs(t, l.owner, l.principal, w.askOf(t, l), l.name, "", true)
+	}
+}
+
+func (w *world) askOf(t *rapid.T, l *modelLease) lease.Ask {
+	return lease.Ask{Pool: pool, Owner: owner(t, l.owner), Generation: l.generation, Identity: w.svc.Identify(l.principal)}
 }
 
 // moveStep puts the connection of a lease into cooldown and uses it.
@@ -285,18 +326,17 @@ func (w *world) moveStep(t *rapid.T) {
 		return
 	}
 	w.cool(t, l.connection, w.ttl)
-	w.checkAs(t, l.owner, l.principal, lease.Ask{Pool: pool, Owner: owner(t, l.owner), Generation: l.generation, Identity: w.svc.Identify(l.principal)},
-		rapid.SampledFrom([]string{"", "small", "large"}).Draw(t, "model"), "")
+	w.checkAs(t, l.owner, l.principal, w.askOf(t, l), rapid.SampledFrom([]string{"", "small", "large"}).Draw(t, "model"), "",
+		rapid.Bool().Draw(t, "stays in flight"))
 }
 
-func (w *world) checkAs(t *rapid.T, n int, who string, a lease.Ask, name, pin string) {
-	fly := rapid.Bool().Draw(t, "stays in flight")
+func (w *world) checkAs(t *rapid.T, n int, who string, a lease.Ask, name, pin string, fly bool) {
 	w.step(func(before time.Time) func(time.Time) {
 		given := max(w.number, w.highest)
 		f, r := w.svc.Check(context.Background(), lease.FenceAsk{
 			Pool: pool, Owner: a.Owner, Generation: a.Generation, Identity: a.Identity, Pin: pin, Model: name,
 		})
-		if r == nil && fly && w.exact {
+		if r == nil && fly {
 			w.fly(f, n)
 		}
 		return func(time.Time) {
@@ -405,4 +445,4 @@ func (w *world) loseStep(t *rapid.T) {
 	})
 }
 
-func (w *world) dropStep(*rapid.T) { w.drop.Store(true) }
+func (w *world) dropStep(*rapid.T) { w.losing = true }
