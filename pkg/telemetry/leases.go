@@ -12,11 +12,11 @@ import (
 
 // leaseCounts is what the lease service reported.
 type leaseCounts struct {
-	answers *cells // by pool, action and outcome
-	lost    *cells // by pool and reason
-	calls   *cells // by script and result; labels only
-	pools   *cells // by pool; count is expired leases
-	states  *cells // by pool and state: labels only
+	answers *seriesSet // by pool, action and outcome
+	lost    *seriesSet // by pool and reason
+	calls   *seriesSet // by script and result; labels only
+	pools   *seriesSet // by pool; count is expired leases
+	states  *seriesSet // by pool and state: labels only
 
 	mu    sync.Mutex
 	found map[string]Pool
@@ -30,8 +30,8 @@ type Pool struct {
 
 func newLeaseCounts() leaseCounts {
 	return leaseCounts{
-		answers: newCells(labelPool, "action", labelOutcome), lost: newCells(labelPool, labelReason),
-		calls: newCells("script", labelResult), pools: newCells(labelPool), states: newCells(labelPool, "state"),
+		answers: newSeriesSet(labelPool, "action", labelOutcome), lost: newSeriesSet(labelPool, labelReason),
+		calls: newSeriesSet("script", labelResult), pools: newSeriesSet(labelPool), states: newSeriesSet(labelPool, "state"),
 		found: map[string]Pool{},
 	}
 }

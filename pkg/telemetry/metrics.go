@@ -26,10 +26,10 @@ type Metrics struct {
 	version string
 	sources atomic.Pointer[Sources]
 
-	decisions, wouldReject   *cells // by cluster and reason
-	clusters                 *cells // by cluster; count is decisions taken because the upload paused
-	steps, outcomes, signals *cells // by cluster and reason, outcome or signal: labels of what snapshots count
-	refusals                 ring
+	decisions, wouldReject   *seriesSet // by cluster and reason
+	clusters                 *seriesSet // by cluster; count is decisions taken because the upload paused
+	steps, outcomes, signals *seriesSet // by cluster and reason, outcome or signal: labels of what snapshots count
+	refusals                 refusalLog
 	leases                   leaseCounts
 }
 
@@ -43,8 +43,8 @@ type MetricsOptions struct {
 func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), version: o.Version,
-		decisions: newCells(labelCluster, labelReason), wouldReject: newCells(labelCluster, labelReason),
-		clusters: newCells(labelCluster), steps: newCells(labelCluster, labelReason), outcomes: newCells(labelCluster, labelOutcome), signals: newCells(labelCluster, labelSignal),
+		decisions: newSeriesSet(labelCluster, labelReason), wouldReject: newSeriesSet(labelCluster, labelReason),
+		clusters: newSeriesSet(labelCluster), steps: newSeriesSet(labelCluster, labelReason), outcomes: newSeriesSet(labelCluster, labelOutcome), signals: newSeriesSet(labelCluster, labelSignal),
 		leases: newLeaseCounts(),
 	}
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(m.registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())
@@ -76,7 +76,7 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 		return nil, fmt.Errorf("register the gauges: %w", err)
 	}
 	for _, c := range []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
-		if err := m.registry.Register(&rarely{Collector: c}); err != nil {
+		if err := m.registry.Register(&cachedCollector{Collector: c}); err != nil {
 			return nil, fmt.Errorf("register the runtime's metrics: %w", err)
 		}
 	}
@@ -106,7 +106,7 @@ func (m *Metrics) Decided(ctx context.Context, d extproc.Decision) {
 	}
 }
 
-// reasonNeverFits is a reason that one refusal is an alarm of.
+// reasonNeverFits is a reason of which a single refusal sets off an alert.
 const reasonNeverFits = "body_exceeds_budget"
 
 // Reasons of decisions that are no refusals.

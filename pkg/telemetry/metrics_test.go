@@ -190,11 +190,11 @@ func TestTenantsAddNoSeries(t *testing.T) {
 		m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: "admitted", Lane: fmt.Sprintf("lane_%016x", i), Took: time.Second, LaneWait: time.Second})
 	}
 	decide(0)
-	before := series(scrape(t, m, "text/plain"))
+	before := countSeries(scrape(t, m, "text/plain"))
 	for i := range 50_000 {
 		decide(i)
 	}
-	if after := series(scrape(t, m, "text/plain")); after != before {
+	if after := countSeries(scrape(t, m, "text/plain")); after != before {
 		t.Errorf("%d series after 50000 tenants, want %d as after one", after, before)
 	}
 	if n := len(m.Refusals()); n != recentRefusals {
@@ -202,7 +202,7 @@ func TestTenantsAddNoSeries(t *testing.T) {
 	}
 }
 
-func series(scrape string) int {
+func countSeries(scrape string) int {
 	return len(regexp.MustCompile(`(?m)^headgate_`).FindAllString(scrape, -1))
 }
 

@@ -19,38 +19,38 @@ type Refusal struct {
 	TraceID string    `json:"traceId,omitempty"` // of the trace that Envoy or the client began, sampled or not
 }
 
-// recentRefusals is how many refusals are kept.
+// recentRefusals is how many refusals are remembered.
 const recentRefusals = 50
 
-// ring keeps the last refusals. Adding to it allocates for an exchange that has a trace, nothing otherwise.
-type ring struct {
-	mu    sync.Mutex
-	kept  [recentRefusals]Refusal
-	added int
+// refusalLog is a ring buffer of the last refusals. Adding to it allocates for an exchange that has a trace, nothing otherwise.
+type refusalLog struct {
+	mu      sync.Mutex
+	entries [recentRefusals]Refusal
+	added   int // ever
 }
 
-func (r *ring) add(d extproc.Decision) {
+func (l *refusalLog) add(d extproc.Decision) {
 	refusal := Refusal{
 		At: time.Now().UTC(), Cluster: d.Cluster, Reason: d.Reason, Lane: d.Lane, Bytes: d.Bytes, WaitMS: d.Waited.Milliseconds(),
 	}
 	if d.Trace.HasTraceID() {
 		refusal.TraceID = d.Trace.TraceID().String()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.kept[r.added%recentRefusals] = refusal
-	r.added++
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries[l.added%recentRefusals] = refusal
+	l.added++
 }
 
 // Refusals are the last refused exchanges, the newest first.
 func (m *Metrics) Refusals() []Refusal {
-	r := &m.refusals
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := min(r.added, recentRefusals)
+	l := &m.refusals
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(l.added, recentRefusals)
 	last := make([]Refusal, 0, n)
 	for i := range n {
-		last = append(last, r.kept[(r.added-1-i)%recentRefusals])
+		last = append(last, l.entries[(l.added-1-i)%recentRefusals])
 	}
 	return slices.Clip(last)
 }

@@ -63,18 +63,45 @@ func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing
 	}
 	exporter, err := newSpanExporter(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("span exporter: %w", err)
+		return nil, err
 	}
 	r, err := describe(ctx, version)
 	if err != nil {
 		return nil, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry was not exported", "error", err) }))
-	batches := newBursts(sdktrace.NewBatchSpanProcessor(exporter, sdktrace.WithMaxQueueSize(queue)), burstFor(queue))
-	return newTracing(s, sdktrace.WithSpanProcessor(batches), sdktrace.WithResource(r)), nil
+	return newTracing(s, sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(queue)), sdktrace.WithResource(r)), nil
 }
 
-// newTracing makes a provider. Which exchanges have a span is decided before it is asked.
+func newSpanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
+	exporter, err := autoexport.NewSpanExporter(ctx)
+	if err == nil {
+		return exporter, nil
+	}
+	for _, variable := range []string{"OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		if text := strings.TrimSpace(os.Getenv(variable)); text != "" && text != "otlp" {
+			return nil, fmt.Errorf("%s is %q: %w", variable, text, err)
+		}
+	}
+	return nil, fmt.Errorf("span exporter: %w", err)
+}
+
+// queueFromEnv returns how many spans the batch processor holds until they are exported. The SDK would replace a malformed
+// number by its default without a word.
+func queueFromEnv() (int, error) {
+	const most = 1 << 20 // spans, some gigabytes
+	text := strings.TrimSpace(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"))
+	if text == "" {
+		return sdktrace.DefaultMaxQueueSize, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("OTEL_BSP_MAX_QUEUE_SIZE is %q, want a number from 1 to %d", text, most)
+	}
+	return n, nil
+}
+
+// newTracing makes a provider. Which exchanges have a span is decided before one is started.
 func newTracing(s sampler, options ...sdktrace.TracerProviderOption) *Tracing {
 	provider := sdktrace.NewTracerProvider(append(options, sdktrace.WithSampler(sdktrace.AlwaysSample()))...)
 	return &Tracing{

@@ -293,3 +293,36 @@ func TestServiceInstance(t *testing.T) {
 		t.Errorf("service.instance.id is %q, want the one that is set", got)
 	}
 }
+
+func TestUnknownExporters(t *testing.T) {
+	for _, c := range []struct{ variable, value, fault string }{
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "", ""},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", ""},
+		{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf", ""},
+		{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is "http/json": `},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "thrift", `OTEL_EXPORTER_OTLP_PROTOCOL is "thrift": `},
+		{"OTEL_TRACES_EXPORTER", "zipkin", `OTEL_TRACES_EXPORTER is "zipkin": `},
+	} {
+		bare(t)
+		t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+		t.Setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "")
+		t.Setenv(c.variable, c.value)
+		exporter, err := newSpanExporter(t.Context())
+		if (err != nil) != (c.fault != "") || err != nil && !strings.HasPrefix(err.Error(), c.fault) {
+			t.Errorf("%s=%s: error %v, want it to begin with %q", c.variable, c.value, err, c.fault)
+		}
+		if err == nil {
+			_ = exporter.Shutdown(t.Context())
+		}
+	}
+}
+
+func TestSpanQueueFromEnv(t *testing.T) {
+	for text, want := range map[string]int{"": 2048, "100000": 100000, " 400 ": 400, "1": 1, "0": 0, "-5": 0, "many": 0, "1e3": 0, "99999999": 0} {
+		t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", text)
+		queue, err := queueFromEnv()
+		if queue != want || (err != nil) != (want == 0) || err != nil && !strings.Contains(err.Error(), "OTEL_BSP_MAX_QUEUE_SIZE") {
+			t.Errorf("a queue of %q: %d and error %v, want %d, or an error that names the variable", text, queue, err, want)
+		}
+	}
+}

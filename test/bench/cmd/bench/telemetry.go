@@ -96,7 +96,7 @@ func (b *bench) startTelemetry(ctx context.Context) error {
 			return err
 		}
 		a := b.arms[len(b.arms)-1]
-		a.settle = exportEvery + 700*time.Millisecond // half a second for what waits to go on together
+		a.settle = exportEvery + 200*time.Millisecond
 		if t.on {
 			a.spans, a.scraped = &collector.spans, true
 		}

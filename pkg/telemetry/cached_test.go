@@ -9,26 +9,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counting is a collector of one metric: how often it was asked.
+// counting is a collector of one metric: how often it was collected from.
 type counting struct {
-	desc  *prometheus.Desc
-	asked float64
+	desc        *prometheus.Desc
+	collections float64
 }
 
 func (c *counting) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
 
 func (c *counting) Collect(to chan<- prometheus.Metric) {
-	c.asked++
-	to <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, c.asked)
+	c.collections++
+	to <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, c.collections)
 }
 
 func TestTheProcessIsReadOnceInFourSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		// given a collector behind scrapes that come each second, several at a time
-		c := &counting{desc: prometheus.NewDesc("asked_total", "How often.", nil, nil)}
+		c := &counting{desc: prometheus.NewDesc("collections_total", "How often.", nil, nil)}
 		registry := prometheus.NewPedanticRegistry()
-		if err := registry.Register(&rarely{Collector: c}); err != nil {
+		if err := registry.Register(&cachedCollector{Collector: c}); err != nil {
 			t.Fatal(err)
 		}
 		for second := range 12 {
