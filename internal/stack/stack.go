@@ -31,6 +31,7 @@ type Options struct {
 	Socket    bool                                            // Envoy reaches the sidecar over a unix socket
 	Envoy     []func(*Bootstrap) error                        // edits of Envoy's configuration, in order
 	Run       EnvoyOptions                                    // of Envoy; its Bootstrap is filled in
+	Version   string                                          // of that Envoy, such as 1.38; empty is the newest that is known
 }
 
 // Stack is an upstream, a sidecar and an Envoy between them and the client, each on free ports.
@@ -74,7 +75,7 @@ func (s *Stack) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	bootstrap, err := NewBootstrap(s.Sidecar.Config, envoyconf.Options{Upstream: upstream})
+	bootstrap, err := NewBootstrap(s.Sidecar.Config, envoyconf.Options{Upstream: upstream, EnvoyVersion: o.Version})
 	if err != nil {
 		return err
 	}
