@@ -32,7 +32,7 @@ func farthest(limits []float64, from float64) float64 {
 	return most
 }
 
-// IdleGoals: sparse traffic leaves the limit alone, and the burst after it finds all of it.
+// IdleGoals says that sparse traffic leaves the limit alone, and the burst after it finds all of it.
 func IdleGoals(run Runner, length time.Duration) []Goal {
 	s := Setup{
 		Seed: 1, Tenants: one(1, fixed(1, 50*time.Millisecond, 0.5, 0)),
@@ -56,7 +56,7 @@ func atOnce(t TenantResult) int {
 	return n
 }
 
-// SickGoals: an upstream a hundred times slower, whatever the limit, is not made worse by a limit that falls to the least, and
+// SickGoals says that an upstream a hundred times slower, whatever the limit, is not made worse by a limit that falls to the least, and
 // one that is well again is used again.
 func SickGoals(run Runner, sick time.Duration) []Goal {
 	const well = 3 * time.Minute
@@ -78,7 +78,7 @@ func SickGoals(run Runner, sick time.Duration) []Goal {
 	}
 }
 
-// CancelGoals: clients that leave teach the limit nothing.
+// CancelGoals says that clients that leave teach the limit nothing.
 func CancelGoals(run Runner, length time.Duration) []Goal {
 	sizes := fixed(4, 300*time.Millisecond, 0.5, time.Second)
 	s := Setup{
@@ -94,7 +94,7 @@ func CancelGoals(run Runner, length time.Duration) []Goal {
 	}
 }
 
-// StreamGoals: a fifth of the responses stream for a minute, and hold almost half of the limit; the limit is that of a run
+// StreamGoals has a case in which a fifth of the responses stream for a minute, and hold almost half of the limit; the limit is that of a run
 // without them.
 func StreamGoals(run Runner, length time.Duration) []Goal {
 	short := fixed(4, 300*time.Millisecond, 0.5, 0)
@@ -116,7 +116,7 @@ func StreamGoals(run Runner, length time.Duration) []Goal {
 	return []Goal{atMost("a fifth streams for a minute: change of the limit", math.Abs(with/without-1), 0.10, "%.0f without, %.0f with", without, with)}
 }
 
-// NoiseGoals: latency that scatters widely at a load far below the limit refuses nobody.
+// NoiseGoals says that latency that scatters widely at a load far below the limit refuses nobody.
 func NoiseGoals(run Runner, length time.Duration) []Goal {
 	sizes := LogNormal{Cost: 4, Sigma: 0.3, PerCost: 50 * time.Millisecond, Noise: 1}.Sizes()
 	s := Setup{
@@ -135,7 +135,7 @@ func NoiseGoals(run Runner, length time.Duration) []Goal {
 	}
 }
 
-// CreditGoals: nobody saves up credit, and a few small requests do not wait behind many large ones.
+// CreditGoals says that nobody saves up credit, and a few small requests do not wait behind many large ones.
 func CreditGoals(run Runner) []Goal {
 	const busy, idle = 0, 1
 	settings := Static(capacity)

@@ -68,7 +68,7 @@ func every(from, to int) []int {
 	return tenants
 }
 
-// FairnessGoals: with everyone backlogged, work is shared equally, whoever asks more often or for more.
+// FairnessGoals says that with everyone backlogged, work is shared equally, whoever asks more often or for more.
 func FairnessGoals(run Runner, length time.Duration) []Goal {
 	backlogged := func(sizes func(tenant int) Sizes, rate func(tenant int) float64) (lanes, fifo float64) {
 		const limit, tenants = 200, 11
@@ -175,7 +175,7 @@ func Overload(seed uint64, c float64, knee Knee, sizes Sizes, length time.Durati
 	}
 }
 
-// DriftGoal: half an hour of overload does not become the new normal.
+// DriftGoal says that half an hour of overload does not become the new normal.
 func DriftGoal(run Runner, name string, knee Knee, sizes Sizes, length time.Duration) Goal {
 	s := Overload(5, capacity, knee, sizes, length)
 	r := run(s, Headgate(Enforcing()))
@@ -184,7 +184,7 @@ func DriftGoal(run Runner, name string, knee Knee, sizes Sizes, length time.Dura
 	return atMost(name+": drift of the limit under 1.5x load", last/first, 1.15, "over %v: %.0f then %.0f", length, first, last)
 }
 
-// StepGoals: the capacity halves, and comes back; the median over the seeds.
+// StepGoals has the case in which the capacity halves, and comes back; the median over the seeds.
 func StepGoals(run Runner, name string, knee Knee, sizes Sizes, seeds []uint64) []Goal {
 	const halved, back, end = 300 * time.Second, 600 * time.Second, 900 * time.Second
 	var down, up []float64

@@ -177,7 +177,7 @@ func mean(perSecond []float64, from, to time.Duration) float64 {
 	return sum / float64(max(len(span), 1))
 }
 
-// Jain's index of fairness: 1 when all are equal, 1/n when one has all.
+// Jain is Jain's index of fairness: 1 when all are equal, 1/n when one has all.
 func Jain(v []float64) float64 {
 	var sum, squares float64
 	for _, x := range v {

@@ -58,7 +58,7 @@ func (s scene) worstMinute(r *Result) float64 {
 	return worst
 }
 
-// Static: replicas that know nothing of each other but how many they are.
+// Static has replicas that know nothing of each other but how many they are.
 func (b *Replicas) Static() (goals []Goal) {
 	for _, scene := range b.scenes() {
 		for _, n := range []int{2, 4, 8} {

@@ -65,8 +65,10 @@ func (r *Relay) DropReplies(on bool) { r.dropsReply.Store(on) }
 // BlackHole swallows both directions while on; connections stay open.
 func (r *Relay) BlackHole(on bool) { r.holdsAll.Store(on) }
 
-// Open is the number of client connections now, Total of those ever.
-func (r *Relay) Open() int64  { return r.open.Load() }
+// Open is the number of client connections now.
+func (r *Relay) Open() int64 { return r.open.Load() }
+
+// Total is the number of client connections ever.
 func (r *Relay) Total() int64 { return r.total.Load() }
 
 // Cut closes every connection.

@@ -106,6 +106,8 @@ func (x *exchange) spanContext() trace.SpanContext {
 }
 
 // parseTraceparent reads a traceparent (W3C Trace Context, 3.2). One that is malformed is invalid, as is an absent one.
+// OpenTelemetry's propagator allocates twice for each exchange, sampled or not, and refuses flags of later versions, which
+// are to be ignored.
 func parseTraceparent(s string) trace.SpanContext {
 	const length = len("00-") + 32 + len("-") + 16 + len("-00")
 	if len(s) < length || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" {

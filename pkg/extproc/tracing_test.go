@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -251,26 +252,31 @@ func TestParseTraceparent(t *testing.T) {
 		name, value string
 		valid       bool
 		sampled     bool
+		lenient     bool // OpenTelemetry refuses it
 	}{
-		{"sampled", httpParent, true, true},
-		{"not sampled", httpParent[:53] + "00", true, false},
-		{"other flags are ignored", httpParent[:53] + "ff", true, true},
-		{"a later version may say more", "01" + httpParent[2:] + "-more", true, true},
-		{"a later version that ends at the flags", "cc" + httpParent[2:], true, true},
-		{"version 00 may not", httpParent + "-more", false, false},
-		{"a later version glued on", "01" + httpParent[2:] + "more", false, false},
-		{"version ff", "ff" + httpParent[2:], false, false},
-		{"upper case", strings.ToUpper("00-abababababababababababababababab-2222222222222222-01"), false, false},
-		{"a version that is not hex", "0x" + httpParent[2:], false, false},
-		{"no trace", "00-" + strings.Repeat("0", 32) + "-2222222222222222-01", false, false},
-		{"no span", "00-" + strings.Repeat("1", 32) + "-0000000000000000-01", false, false},
-		{"flags that are not hex", httpParent[:53] + "0g", false, false},
-		{"short", httpParent[:54], false, false},
-		{"wrong separators", strings.ReplaceAll(httpParent, "-", "_"), false, false},
-		{"empty", "", false, false},
+		{"sampled", httpParent, true, true, false},
+		{"not sampled", httpParent[:53] + "00", true, false, false},
+		{"other flags are ignored", httpParent[:53] + "ff", true, true, true},
+		{"a later version may say more", "01" + httpParent[2:] + "-more", true, true, false},
+		{"a later version that ends at the flags", "cc" + httpParent[2:], true, true, false},
+		{"version 00 may not", httpParent + "-more", false, false, false},
+		{"a later version glued on", "01" + httpParent[2:] + "more", false, false, false},
+		{"version ff", "ff" + httpParent[2:], false, false, false},
+		{"upper case", strings.ToUpper("00-abababababababababababababababab-2222222222222222-01"), false, false, false},
+		{"a version that is not hex", "0x" + httpParent[2:], false, false, false},
+		{"no trace", "00-" + strings.Repeat("0", 32) + "-2222222222222222-01", false, false, false},
+		{"no span", "00-" + strings.Repeat("1", 32) + "-0000000000000000-01", false, false, false},
+		{"flags that are not hex", httpParent[:53] + "0g", false, false, false},
+		{"short", httpParent[:54], false, false, false},
+		{"wrong separators", strings.ReplaceAll(httpParent, "-", "_"), false, false, false},
+		{"empty", "", false, false, false},
 	} {
 		if s := parseTraceparent(c.value); s.IsValid() != c.valid || s.IsSampled() != c.sampled {
 			t.Errorf("%s: valid %v and sampled %v, want %v and %v", c.name, s.IsValid(), s.IsSampled(), c.valid, c.sampled)
+		}
+		library := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": c.value})
+		if want, got := trace.SpanContextFromContext(library), parseTraceparent(c.value); !want.Equal(got) && !c.lenient {
+			t.Errorf("%s: %+v, OpenTelemetry has %+v", c.name, got, want)
 		}
 	}
 }

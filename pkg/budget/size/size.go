@@ -1,3 +1,4 @@
+// Package size reads and prints numbers of bytes as the configuration writes them: 262144, 256KiB, 1MB.
 package size
 
 import (
