@@ -55,7 +55,7 @@ func scrape(t *testing.T) string {
 		Lanes: func() map[string]adaptive.Snapshot {
 			return map[string]adaptive.Snapshot{"chat": {
 				Mode: adaptive.Shadow, StepCounts: map[adaptive.StepReason]int64{adaptive.StepGrow: 1}, VirtualFanoutProbed: 1,
-				Signal: adaptive.FromHeaders,
+				Signal: adaptive.FromHeaders, MaxConcurrent: 1, Levels: []adaptive.LevelState{{Name: "high"}},
 			}}
 		},
 		Streams: func() int64 { return 1 },

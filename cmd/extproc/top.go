@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -157,6 +158,7 @@ func drawTop(h admin.Health) []byte {
 	}
 	b.WriteString("\n\n")
 	drawClusters(&b, h.AdaptiveAdmission)
+	drawLevels(&b, h.AdaptiveAdmission)
 	drawLanes(&b, h.AdaptiveAdmission)
 	drawPools(&b, h.Leases)
 	drawRefusals(&b, h)
@@ -184,11 +186,29 @@ func drawClusters(b *bytes.Buffer, clusters map[string]adaptive.Snapshot) {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
 		s := clusters[name]
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.0f %%\t%d\t%d\t%d\t%d\t%s\t%s", oneLine(name), s.Mode, s.CurrentLimit, s.ActiveCost, s.ActiveCount,
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%s\t%.0f %%\t%d\t%d\t%d\t%d\t%s\t%s", oneLine(name), s.Mode, s.CurrentLimit, s.ActiveCost, activeOf(s),
 			s.Utilization*100, s.QueuedCost+s.LaneQueuedCost+s.VirtualQueuedCost, s.QueuedCount+s.LaneQueuedCount+s.VirtualQueuedCount,
 			s.LaneCount, s.RejectedCount, s.LastReason, signalOf(s)))
 	}
 	table(b, "CLUSTER\tMODE\tLIMIT\tACTIVE COST\tACTIVE\tUTILISATION\tQUEUED COST\tQUEUED\tLANES\tREFUSED\tLAST STEP\tFIRST TOKEN IN", rows, topClusters)
+}
+
+// activeOf is how many requests run, and how many may where that is bounded.
+func activeOf(s adaptive.Snapshot) string {
+	if s.MaxConcurrent == 0 {
+		return strconv.Itoa(s.ActiveCount)
+	}
+	return fmt.Sprintf("%d of %d", s.ActiveCount, s.MaxConcurrent)
+}
+
+func drawLevels(b *bytes.Buffer, clusters map[string]adaptive.Snapshot) {
+	var rows []string
+	for _, name := range slices.Sorted(maps.Keys(clusters)) {
+		for _, l := range clusters[name].Levels {
+			rows = append(rows, fmt.Sprintf("%s\t%s\t%.0f %%\t%d\t%d\t%d\t%d", oneLine(name), l.Name, l.Share*100, l.ActiveCost, l.ActiveCount, l.QueuedCost, l.QueuedCount))
+		}
+	}
+	table(b, "CLUSTER\tPRIORITY LEVEL\tSHARE\tACTIVE COST\tACTIVE\tQUEUED COST\tQUEUED", rows, topClusters)
 }
 
 // signalOf is where first tokens are seen, and whether that says anything.
@@ -215,9 +235,9 @@ func drawLanes(b *bytes.Buffer, clusters map[string]adaptive.Snapshot) {
 	})
 	var rows []string
 	for _, q := range queues {
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d", oneLine(q.cluster), q.ID, q.QueuedCount, q.QueuedCost))
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%d", oneLine(q.cluster), q.ID, q.ActiveCount, q.QueuedCount, q.QueuedCost))
 	}
-	table(b, "LANES WITH WAITERS\tLANE\tWAITING\tCOST", rows, topLanes)
+	table(b, "LANES WITH WAITERS\tLANE\tACTIVE\tWAITING\tCOST", rows, topLanes)
 }
 
 func drawPools(b *bytes.Buffer, l *admin.Leases) {

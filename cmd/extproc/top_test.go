@@ -67,7 +67,7 @@ func TestTopOnceIsForScripts(t *testing.T) {
 		"3 heavy, 2 waiting for 1.5 MiB, 9 refused for bytes so far",
 		"high: memory_ratio is 0.871, threshold 0.85",
 		"chat      enforce  64     60           6       94 %         31           3       5      4        steady     headers (at once)",
-		"chat                lane_0123456789abcdef  3        31",
+		"chat                lane_0123456789abcdef  0       3        31",
 		"accounts               ok      closed   4            2       1",
 		"03:04:05    chat     queue_timeout  _default  5.0 MiB  2000 ms  0af7651916cd43dd8448eb211c80319c",
 		"evil?[2J",

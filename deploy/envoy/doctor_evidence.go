@@ -26,7 +26,7 @@ func (e *examination) evidence(where string, before []object, filter object) {
 	if !slices.Contains(filter.get("metadata_options", "receiving_namespaces").texts("untyped"), "headgate") {
 		e.note(where, "metadata_options.receiving_namespaces.untyped lacks headgate: access logs and routes to leased connections do not see the decision")
 	}
-	for _, s := range slices.Concat(e.config.Tenant.Sources, e.config.PrincipalSources) {
+	for _, s := range e.config.Sources() {
 		e.claim(where, before, s.Metadata)
 	}
 }

@@ -193,7 +193,7 @@ func messageTimeout(c *config.Config) string {
 // evidence returns the request attributes and the dynamic metadata namespaces that the sidecar's settings read.
 func evidence(c *config.Config) (attributes, namespaces []string) {
 	attributes = slices.Clone(c.RouteCluster.Attributes)
-	for _, s := range slices.Concat(c.Tenant.Sources, c.PrincipalSources) {
+	for _, s := range c.Sources() {
 		if s.Attribute != "" && !slices.Contains(attributes, s.Attribute) {
 			attributes = append(attributes, s.Attribute)
 		}

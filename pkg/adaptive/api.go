@@ -45,6 +45,9 @@ const (
 	Oversized     Reason = "admission_oversized"
 	ShutDown      Reason = "admission_shutdown"
 	FanoutSkipped Reason = "fanout_skipped"
+	// What the request waited for, or could not wait for, was a maxConcurrent: its tenant's, or the cluster's.
+	TenantConcurrency Reason = "admission_tenant_concurrency"
+	Concurrency       Reason = "admission_concurrency"
 )
 
 // Request asks for one admission.
@@ -54,6 +57,11 @@ type Request struct {
 	// Weight is the lane's share relative to the others, brought into 0.001..1000000; 0 is 1. The last one seen
 	// holds for the whole lane; that of AcquireNow is ignored.
 	Weight float64
+	// MaxConcurrent is how many requests of the lane may run at once; 0 leaves it to the settings. As with the weight, the last
+	// one seen holds, and that of AcquireNow is ignored.
+	MaxConcurrent int
+	// Level is the name of the request's priority level; any other text is the lowest level.
+	Level string
 	// Class is what the request asks for: a stream, or an answer in one piece. The response may turn out to be of the other.
 	Class Class
 	// Tokens is how many tokens the prompt has, as far as is known: what the response holds of the upstream's memory while it

@@ -82,24 +82,27 @@ func BenchmarkPickEnqueue(b *testing.B) {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			o := newOrder()
 			ls := make([]lane, n)
+			fs := make([]flow, n)
+			v := new(priorityLevel)
 			ps := make([]Permit, 2*n)
 			for i := range ls {
 				ls[i].weight = 1
+				fs[i] = flow{lane: &ls[i], level: v}
 				for j := range 2 {
 					p := &ps[2*i+j]
 					p.cost = 1 + (i*7+j*13)%30
-					ls[i].enqueue(p)
+					fs[i].enqueue(p)
 				}
-				o.push(&ls[i], float64(i))
+				o.push(&fs[i], float64(i))
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				l := o.first()
-				p := l.head
-				l.dequeue(p)
-				l.base += float64(p.cost)
-				l.enqueue(p)
-				o.fix(l, l.virtual(0))
+				f := o.firstWithin(MaxCost)
+				p := f.head
+				f.dequeue(p)
+				f.base += float64(p.cost)
+				f.enqueue(p)
+				o.fix(f, f.virtual(0))
 			}
 		})
 	}

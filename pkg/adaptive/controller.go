@@ -31,11 +31,10 @@ type Controller struct {
 
 	waiting  tally // queued, over all lanes
 	lanes    lanes
-	order    *order // made when someone first waits
+	levels   []*priorityLevel // the highest first; one where none are configured
+	ranked   int              // flows with someone waiting who may be served
 	reserved *Permit
 	seq      uint64
-	virtual  float64 // the virtual time newcomers start at
-	rate     float64 // weighted cost that is held; the lanes' rates together
 	work     float64 // recent work and the cost it was for, decaying: their ratio prices a request ahead
 	workCost float64
 
@@ -85,6 +84,7 @@ func newController(s Settings, maxLanes int, onStep func(StepReason, int, int)) 
 		settings: s,
 		part:     s.part(),
 		lanes:    lanes{byID: make(map[string]*lane), max: max(1, maxLanes)},
+		levels:   levelsOf(s, nil),
 		counts:   counts{steps: make(map[StepReason]int64)},
 		state:    state{limit: s.part().bounded(s.part().InitialLimit)},
 	}
@@ -130,6 +130,7 @@ func (c *Controller) configure(s Settings) {
 	if s.MaxWait != old.MaxWait {
 		c.rewheelLocked()
 	}
+	c.relevelLocked()
 	c.switchModeLocked(old.Mode, s.Mode)
 	c.shrinkLocked()
 	c.dispatchLocked()
@@ -149,8 +150,20 @@ func (c *Controller) switchModeLocked(from, to Mode) {
 	})
 	if from == Shadow {
 		c.epoch++
-		c.held = c.active
+		c.holdAllLocked()
 	}
+}
+
+// holdAllLocked counts all that runs as let in.
+func (c *Controller) holdAllLocked() {
+	c.held = c.active
+	for _, v := range c.levels {
+		v.held = v.active
+	}
+	c.lanes.each(func(l *lane) {
+		l.held = l.active
+		c.rankLocked(l)
+	})
 }
 
 // Observe tells the severity of resource pressure. Critical lowers the limit at once, at most once per window.

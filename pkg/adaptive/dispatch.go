@@ -7,7 +7,7 @@ import (
 
 // dispatchLocked lets waiters in until nobody who waits fits.
 func (c *Controller) dispatchLocked() {
-	for c.waiting.count > 0 && !c.retry.holds(c.now) {
+	for c.ranked > 0 && !c.fullLocked() && !c.retry.holds(c.now) {
 		p := c.pickLocked()
 		if p == nil {
 			return
@@ -16,9 +16,9 @@ func (c *Controller) dispatchLocked() {
 	}
 }
 
-// pickLocked is who goes next: the head that is reserved for; else the head of the lane furthest behind; else, when that
-// one does not fit, the furthest behind of those that do, and at last someone further back in the first lane. Whoever
-// goes out of turn passes over the first lane's head.
+// pickLocked is who goes next: the head that is reserved for; else the head of the flow that is due; else, when that one does not
+// fit, someone of its level who does, and at last someone of another level, the highest first. Whoever goes out of turn passes
+// over the head that is due.
 func (c *Controller) pickLocked() *Permit {
 	if c.reserved != nil {
 		if c.fitsLocked(c.reserved.cost) {
@@ -27,20 +27,36 @@ func (c *Controller) pickLocked() *Permit {
 		return nil
 	}
 	first := c.firstLocked()
-	if c.fitsLocked(first.head.cost) {
-		return first.head
+	if first == nil || c.fitsLocked(first.head.cost) {
+		return headOf(first)
 	}
-	free := c.state.limit - c.held.cost
-	var p *Permit
-	if l := c.freshLocked(func() *lane { return c.order.firstWithin(free) }); l != nil && c.mayPassLocked(l.key, first) {
-		p = l.head
-	} else {
-		p = behindHead(first, free)
+	p := c.gapLocked(first)
+	for i := 0; p == nil && i < len(c.levels); i++ {
+		if v := c.levels[i]; v != first.level && v.ranked > 0 {
+			p = c.gapLocked(v.first(c.now))
+		}
 	}
 	if p != nil {
 		c.markPassedLocked(first.head)
 	}
 	return p
+}
+
+func headOf(f *flow) *Permit {
+	if f == nil {
+		return nil
+	}
+	return f.head
+}
+
+// gapLocked is who of a level fits into what is free: of its flows' heads that of the one furthest behind, and at last someone
+// further back in the first flow, that of its level which is furthest behind.
+func (c *Controller) gapLocked(first *flow) *Permit {
+	free := c.state.limit - c.held.cost
+	if f := first.level.within(free, c.now); f != nil && c.mayPassLocked(f.key, first) {
+		return f.head
+	}
+	return behindHead(first, free)
 }
 
 func (c *Controller) markPassedLocked(head *Permit) {
@@ -49,28 +65,9 @@ func (c *Controller) markPassedLocked(head *Permit) {
 	}
 }
 
-// firstLocked is the lane furthest behind.
-func (c *Controller) firstLocked() *lane { return c.freshLocked(c.order.first) }
-
-// freshLocked asks for a lane until the answer's key is current: the key of a lane whose requests outlast what they were
-// charged grows with time, and is brought up to date only here.
-func (c *Controller) freshLocked(ask func() *lane) *lane {
-	for {
-		l := ask()
-		if l == nil {
-			return nil
-		}
-		key := l.virtual(c.now)
-		if key <= l.key {
-			return l
-		}
-		c.order.fix(l, key)
-	}
-}
-
-// behindHead is the first of a lane's waiters behind its head that costs at most free, if it is not too far back.
-func behindHead(l *lane, free int) *Permit {
-	p := l.head.next
+// behindHead is the first of a flow's waiters behind its head that costs at most free, if it is not too far back.
+func behindHead(f *flow, free int) *Permit {
+	p := f.head.next
 	for range lookPast {
 		if p == nil || p.cost <= free {
 			return p
@@ -80,14 +77,10 @@ func behindHead(l *lane, free int) *Permit {
 	return nil
 }
 
-// enqueueLocked puts a request at the end of its lane; in shadow mode a running one, virtually.
+// enqueueLocked puts a request at the end of its flow; in shadow mode a running one, virtually.
 func (c *Controller) enqueueLocked(p *Permit, r Request) {
-	l := p.lane
 	if p.stage != stageActive {
-		c.lanes.hold(l)
-	}
-	if c.order == nil {
-		c.order = newOrder()
+		c.lanes.hold(p.lane)
 	}
 	wait := int64(c.settings.MaxWait)
 	if r.MaxWait > 0 {
@@ -95,44 +88,57 @@ func (c *Controller) enqueueLocked(p *Permit, r Request) {
 	}
 	c.seq++
 	p.seq, p.deadline, p.queued = c.seq, c.now+wait, true
-	l.enqueue(p)
-	c.waiting.add(p.cost)
-	if l.count == 1 {
-		c.order.push(l, l.lift(c.now, c.virtual))
-	}
+	c.queueLocked(p)
 	c.deadlines.add(p, c.now)
 	c.armLocked(min(p.deadline, c.window.end, c.nextExpectedLocked(), c.retry.next(c.now)))
 }
 
-// afterEnqueueLocked lets a newcomer past its own lane's head, if a dispatch would.
+func (c *Controller) queueLocked(p *Permit) {
+	p.flow.enqueue(p)
+	p.lane.queued++
+	p.lane.queuedCost += p.cost
+	p.flow.level.waiting.add(p.cost)
+	c.waiting.add(p.cost)
+	c.rankLocked(p.lane)
+}
+
+// afterEnqueueLocked lets a newcomer past its own flow's head, if a dispatch would.
 func (c *Controller) afterEnqueueLocked(p *Permit) {
-	if p.lane.count > 1 && c.fitsLocked(p.cost) {
+	if p.flow.count > 1 && c.fitsLocked(p.cost) {
 		c.dispatchLocked()
 	}
 }
 
 // leaveLocked takes a waiter out of everything that waiting put it into.
 func (c *Controller) leaveLocked(p *Permit) {
-	l := p.lane
-	head := l.head == p
-	l.dequeue(p)
+	c.unqueueLocked(p)
 	p.queued = false
-	c.waiting.sub(p.cost)
 	c.deadlines.remove(p)
+}
+
+func (c *Controller) unqueueLocked(p *Permit) {
+	f := p.flow
+	head := f.head == p
+	f.dequeue(p)
+	p.lane.queued--
+	p.lane.queuedCost -= p.cost
+	f.level.waiting.sub(p.cost)
+	c.waiting.sub(p.cost)
 	if c.reserved == p {
 		c.reserved = nil
 	}
 	switch {
-	case l.count == 0:
-		c.order.remove(l)
+	case !f.ranked:
+	case f.count == 0:
+		c.unrankLocked(f)
 	case head:
-		c.order.fix(l, l.virtual(c.now))
+		f.level.order.fix(f, f.virtual(c.now))
 	}
 }
 
 // grantLocked lets a waiter in.
 func (c *Controller) grantLocked(p *Permit) {
-	c.followLocked(p.lane.virtual(c.now)) // before it leaves: it may be the last to wait
+	p.flow.level.follow(p.flow.virtual(c.now), c.now) // before it leaves: it may be the last to wait
 	c.leaveLocked(p)
 	if p.stage == stageWaiting {
 		c.runLocked(p)
@@ -154,7 +160,7 @@ func (c *Controller) expireLocked() {
 	for p := c.deadlines.expired(c.now); p != nil; p = c.deadlines.expired(c.now) {
 		c.leaveLocked(p)
 		if p.stage == stageWaiting {
-			c.refuseWaiterLocked(p, Deadline)
+			c.refuseWaiterLocked(p, c.becauseLocked(p.lane, Deadline))
 		}
 	}
 }
@@ -191,8 +197,10 @@ func (c *Controller) eachWaiterLocked(f func(p *Permit)) {
 	}
 	waiters := make([]*Permit, 0, c.waiting.count)
 	c.lanes.each(func(l *lane) {
-		for p := l.head; p != nil; p = p.next {
-			waiters = append(waiters, p)
+		for f := l.flows; f != nil; f = f.next {
+			for p := f.head; p != nil; p = p.next {
+				waiters = append(waiters, p)
+			}
 		}
 	})
 	slices.SortFunc(waiters, func(a, b *Permit) int { return cmp.Compare(a.seq, b.seq) })

@@ -19,7 +19,10 @@ func (c *Controller) TryAcquire(rs []Request) []bool {
 			continue
 		}
 		cost := clampCost(r.Cost)
-		free[i] = !c.shutdown && c.passesLocked(c.lanes.peek(r.Lane), cost)
+		l := c.lanes.peek(r.Lane)
+		l.held += taken(rs[:i], free, r.Lane)
+		free[i] = !c.shutdown && c.passesLocked(c.peekLocked(l, r.Level), cost)
+		l.held -= taken(rs[:i], free, r.Lane)
 		if free[i] {
 			c.held.add(c.placeLocked(cost))
 		}
@@ -27,6 +30,25 @@ func (c *Controller) TryAcquire(rs []Request) []bool {
 	}
 	c.held = before
 	return free
+}
+
+// peekLocked is a lane's flow at a level, without consequences; one that does not exist is empty.
+func (c *Controller) peekLocked(l *lane, level string) *flow {
+	v := c.levelLocked(level)
+	if f := l.at(v); f != nil {
+		return f
+	}
+	return &flow{lane: l, level: v}
+}
+
+// taken is how many of the targets of a lane may go ahead.
+func taken(rs []Request, free []bool, lane string) (n int) {
+	for i, r := range rs {
+		if free[i] && r.Lane == lane {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *Controller) countProbeLocked(free bool) {

@@ -1,35 +1,26 @@
 package adaptive
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // laneIdle is how long a lane without waiters and without anything in flight is remembered, debts included.
 const laneIdle = int64(60 * time.Second)
 
-// lane is one tenant's queue and its account.
-//
-// The account is in cost-seconds divided by the lane's weight. base is settled. prepaid is what was charged in advance for
-// the requests in flight, accrued what those have really used so far; the larger of the two counts, so that a request
-// that outlasts its estimate is paid for while it runs and not in one lump when it ends.
+// lane is one tenant: its flows, one for each level at which it asked for something, and what they have in common.
 type lane struct {
-	id         string
-	head, tail *Permit // waiters, first come first served
-	count      int     // waiters
-	cost       int     // their cost
-	refs       int     // waiters and permits in flight; at 0 the lane may be evicted
+	id     string
+	weight float64
+	flows  *flow // the level that was used first comes first
+	refs   int   // waiters and permits in flight; at 0 the lane may be evicted
+	most   int   // requests that may run at once, as the last one said; 0 leaves it to the settings
+
+	active, held int // permits that run, and those of them that the scheduler has let in (see Controller)
+	queued       int // waiters at all levels
+	queuedCost   int
 
 	answers answers
-
-	weight  float64
-	base    float64
-	prepaid float64
-	accrued float64
-	rate    float64 // what accrued grows by per second
-	since   int64   // accrued is up to here
-
-	// Place among the lanes with waiters (see order).
-	key      float64
-	headCost int
-	slot     int
 
 	// Place among the idle lanes, longest idle first.
 	idleSince          int64
@@ -37,85 +28,25 @@ type lane struct {
 	idle               bool
 }
 
-// virtual is the lane's virtual time at now: the work it has had, or been charged for ahead, per unit of weight.
-func (l *lane) virtual(now int64) float64 {
-	l.accrue(now)
-	return l.base + max(l.prepaid, l.accrued)
-}
-
-func (l *lane) accrue(now int64) {
-	if now > l.since {
-		l.accrued += l.rate * seconds(now-l.since)
-		l.since = now
+// at is the lane's flow at a level, nil where it has none yet.
+func (l *lane) at(v *priorityLevel) *flow {
+	for f := l.flows; f != nil; f = f.next {
+		if f.level == v {
+			return f
+		}
 	}
+	return nil
 }
 
-// lift brings a lane that comes back from idling up to the controller's virtual time: no credit is saved. A lane that is
-// ahead of it keeps its debt.
-func (l *lane) lift(now int64, virtual float64) float64 {
-	key := l.virtual(now)
-	if key < virtual {
-		l.base += virtual - key
-		return virtual
+// prune forgets the flows of levels that are no more.
+func (l *lane) prune(levels []*priorityLevel) {
+	for at := &l.flows; *at != nil; {
+		if f := *at; !slices.Contains(levels, f.level) {
+			*at = f.next
+			continue
+		}
+		at = &(*at).next
 	}
-	return key
-}
-
-// start charges a permit ahead and begins to meter it.
-func (l *lane) start(p *Permit, now int64, secondsPerCost float64) {
-	l.accrue(now)
-	p.perWeight = 1 / l.weight
-	p.estimate = float64(p.cost) * secondsPerCost * p.perWeight
-	p.charged, p.used, p.since = p.cost, 0, now
-	l.prepaid += p.estimate
-	l.rate += float64(p.cost) * p.perWeight
-}
-
-// reprice meters a running permit at another cost from now on.
-func (l *lane) reprice(p *Permit, cost int, now int64) {
-	l.accrue(now)
-	p.meter(now)
-	l.rate += float64(cost-p.cost) * p.perWeight
-}
-
-// finish settles a permit: what it was charged ahead is replaced by what it used.
-func (l *lane) finish(p *Permit, now int64) {
-	l.accrue(now)
-	p.meter(now)
-	l.prepaid -= p.estimate
-	l.accrued -= p.used
-	l.base += p.used
-	l.rate -= float64(p.cost) * p.perWeight
-}
-
-// enqueue appends a waiter.
-func (l *lane) enqueue(p *Permit) {
-	p.prev, p.next = l.tail, nil
-	if l.tail != nil {
-		l.tail.next = p
-	} else {
-		l.head = p
-	}
-	l.tail = p
-	l.count++
-	l.cost += p.cost
-}
-
-// dequeue takes out a waiter, wherever it stands.
-func (l *lane) dequeue(p *Permit) {
-	if p.prev != nil {
-		p.prev.next = p.next
-	} else {
-		l.head = p.next
-	}
-	if p.next != nil {
-		p.next.prev = p.prev
-	} else {
-		l.tail = p.prev
-	}
-	p.prev, p.next = nil, nil
-	l.count--
-	l.cost -= p.cost
 }
 
 func seconds(ns int64) float64 { return float64(ns) * 1e-9 }
@@ -142,16 +73,30 @@ func (ls *lanes) get(id string, now int64) *lane {
 	if len(ls.byID) >= ls.max {
 		if ls.oldest == nil {
 			if ls.overflow == nil {
-				ls.overflow = &lane{id: overflowLane, weight: 1, since: now}
+				ls.overflow = &lane{id: overflowLane, weight: 1}
 			}
 			return ls.overflow
 		}
 		ls.forget(ls.oldest)
 	}
-	l := &lane{id: id, weight: 1, since: now}
+	l := &lane{id: id, weight: 1}
 	ls.byID[id] = l
 	ls.park(l, now)
 	return l
+}
+
+// flow finds a lane's flow at a level, or makes one.
+func (ls *lanes) flow(l *lane, v *priorityLevel, now int64) *flow {
+	if f := l.at(v); f != nil {
+		return f
+	}
+	f := &flow{lane: l, level: v, since: now}
+	at := &l.flows
+	for *at != nil {
+		at = &(*at).next
+	}
+	*at = f
+	return f
 }
 
 // peek is get without consequences; a tenant that has no lane sees an empty one.
@@ -194,14 +139,18 @@ func (ls *lanes) hold(l *lane) {
 	l.refs++
 }
 
-// drop undoes one hold. An idle lane has nothing in flight: what rounding left of that goes, the debt stays in base.
+// drop undoes one hold.
 func (ls *lanes) drop(l *lane, now int64) {
 	l.refs--
 	if l.refs > 0 {
 		return
 	}
-	l.prepaid, l.accrued, l.rate = 0, 0, 0
-	if l != ls.overflow {
+	for f := l.flows; f != nil; f = f.next {
+		f.idle()
+	}
+	if l == ls.overflow {
+		l.most = 0
+	} else {
 		ls.park(l, now)
 	}
 }

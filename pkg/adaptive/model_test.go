@@ -14,6 +14,8 @@ type model struct {
 	live    []*tracked // running or waiting, as far as the model knows
 	refused int64
 	limit   int
+	running map[string]int // by lane, at the last look
+	total   int
 }
 
 type tracked struct {
@@ -21,6 +23,11 @@ type tracked struct {
 	lane   string
 	cost   int
 	waited bool
+}
+
+// levelsDrawn are sets of levels to change between.
+var levelsDrawn = [][]Level{
+	nil, {{"high", 3}, {"low", 1}}, {{"high", 1}, {"middle", 5}, {"low", 4}}, {{"low", 1}},
 }
 
 // Whatever is asked, cancelled, raised, released and reconfigured in whatever order, the books are right: what runs fits
@@ -32,12 +39,19 @@ func TestControllerAgainstItsBooks(t *testing.T) {
 		s.VirtualLanes = rapid.Bool().Draw(t, "lanes")
 		s.MinLimit = 1
 		s.MaxShare = rapid.SampledFrom([]float64{0.25, 1}).Draw(t, "share")
+		s.MaxConcurrent = rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "maxConcurrent")
+		s.TenantMaxConcurrent = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "tenantMaxConcurrent")
+		s.Levels = rapid.SampledFrom(levelsDrawn).Draw(t, "levels")
 		m := &model{s: s, limit: 20}
 		m.c = mustNewRapid(t, s)
 		lanes := rapid.SampledFrom([]string{"a", "b", "c", ""})
 		t.Repeat(map[string]func(*rapid.T){
 			"acquire": func(t *rapid.T) {
-				m.acquire(t, lanes.Draw(t, "lane"), rapid.IntRange(1, 25).Draw(t, "cost"), rapid.Float64Range(0, 4).Draw(t, "weight"))
+				m.acquire(t, rapid.Bool().Draw(t, "child"), Request{
+					Lane: lanes.Draw(t, "lane"), Cost: rapid.IntRange(1, 25).Draw(t, "cost"), Weight: rapid.Float64Range(0, 4).Draw(t, "weight"),
+					Level:         rapid.SampledFrom([]string{"high", "middle", "low", "none"}).Draw(t, "level"),
+					MaxConcurrent: rapid.SampledFrom([]int{0, 0, 0, 1, 3}).Draw(t, "own maxConcurrent"),
+				})
 			},
 			"end": func(t *rapid.T) {
 				x := m.pick(t)
@@ -50,6 +64,9 @@ func TestControllerAgainstItsBooks(t *testing.T) {
 			"configure": func(t *rapid.T) {
 				m.s.InitialLimit = rapid.IntRange(5, 40).Draw(t, "limit")
 				m.s.MaxQueueCount = rapid.IntRange(1, 8).Draw(t, "queue")
+				m.s.MaxConcurrent = rapid.SampledFrom([]int{0, 1, 2, 5}).Draw(t, "maxConcurrent")
+				m.s.TenantMaxConcurrent = rapid.SampledFrom([]int{0, 1, 2, 5}).Draw(t, "tenantMaxConcurrent")
+				m.s.Levels = rapid.SampledFrom(levelsDrawn).Draw(t, "levels")
 				if err := m.c.Configure(m.s); err != nil {
 					t.Fatal(err)
 				}
@@ -64,6 +81,16 @@ func TestControllerAgainstItsBooks(t *testing.T) {
 		if left.ActiveCost != 0 || left.ActiveCount != 0 || m.c.waiting != (tally{}) || m.c.held != (tally{}) {
 			t.Fatalf("left over: %+v, waiting %v, held %v", left, m.c.waiting, m.c.held)
 		}
+		for _, v := range m.c.levels {
+			if v.active != (tally{}) || v.held != (tally{}) || v.waiting != (tally{}) || v.ranked != 0 || m.c.ranked != 0 {
+				t.Fatalf("level %q is left with %+v of %d", v.name, v, m.c.ranked)
+			}
+		}
+		m.c.lanes.each(func(l *lane) {
+			if l.active != 0 || l.held != 0 || l.queued != 0 || l.queuedCost != 0 {
+				t.Fatalf("lane %q is left with %+v", l.id, l)
+			}
+		})
 	})
 }
 
@@ -75,9 +102,13 @@ func mustNewRapid(t *rapid.T, s Settings) *Controller {
 	return c
 }
 
-func (m *model) acquire(t *rapid.T, lane string, cost int, weight float64) {
-	x := &tracked{Permit: new(Permit), lane: lane, cost: cost}
-	switch m.c.Acquire(x.Permit, Request{Lane: lane, Cost: cost, Weight: weight}) {
+func (m *model) acquire(t *rapid.T, child bool, r Request) {
+	x := &tracked{Permit: new(Permit), lane: r.Lane, cost: r.Cost}
+	acquire := m.c.Acquire
+	if child {
+		acquire = m.c.AcquireNow
+	}
+	switch acquire(x.Permit, r) {
 	case Refused:
 		m.refused++
 		if x.Reason() == "" {
@@ -107,10 +138,12 @@ func (m *model) check(t *rapid.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var active, waiting tally
+	running := make(map[string]int)
 	m.live = slices.DeleteFunc(m.live, func(x *tracked) bool {
 		switch x.stage {
 		case stageActive:
 			active.add(x.place)
+			running[x.lane]++
 		case stageWaiting:
 			waiting.add(x.Permit.cost)
 		default: // a smaller queue had no room for it
@@ -122,17 +155,21 @@ func (m *model) check(t *rapid.T) {
 	if active != c.active || active != c.held || waiting != c.waiting {
 		t.Fatalf("active %v held %v waiting %v, want %v and %v", c.active, c.held, c.waiting, active, waiting)
 	}
+	m.checkConcurrency(t, running, active.count)
+	m.checkOrders(t)
 	if c.counts.rejected != m.refused {
 		t.Fatalf("rejected %d, want %d", c.counts.rejected, m.refused)
 	}
 	byLane := make(map[*lane]tally)
 	c.lanes.each(func(l *lane) {
 		var sum tally
-		for p := l.head; p != nil; p = p.next {
-			sum.add(p.cost)
+		for f := l.flows; f != nil; f = f.next {
+			for p := f.head; p != nil; p = p.next {
+				sum.add(p.cost)
+			}
 		}
-		if sum != (tally{l.count, l.cost}) {
-			t.Fatalf("lane %q says %d waiters of cost %d, has %v", l.id, l.count, l.cost, sum)
+		if sum != (tally{l.queued, l.queuedCost}) {
+			t.Fatalf("lane %q says %d waiters of cost %d, has %v", l.id, l.queued, l.queuedCost, sum)
 		}
 		byLane[l] = sum
 	})
@@ -144,7 +181,57 @@ func (m *model) check(t *rapid.T) {
 	if !m.s.VirtualLanes && (waiting.count > m.s.MaxQueueCount || waiting.cost > m.s.MaxQueueCost) {
 		t.Fatalf("the shared queue is %v", waiting)
 	}
-	if waiting.count > 0 && c.pickLocked() != nil {
+	if waiting.count > 0 && !c.fullLocked() && c.pickLocked() != nil {
 		t.Fatalf("someone who could be let in waits: limit %d, held %v", c.state.limit, c.held)
+	}
+}
+
+// checkConcurrency: what runs is below the bounds in force, or has not grown since they were higher.
+func (m *model) checkConcurrency(t *rapid.T, running map[string]int, total int) {
+	if most := m.s.MaxConcurrent; most > 0 && total > most && total > m.total {
+		t.Fatalf("%d requests run, at most %d may", total, most)
+	}
+	for id, n := range running {
+		l := m.c.lanes.peek(id)
+		most := l.most
+		if most == 0 {
+			most = m.s.TenantMaxConcurrent
+		}
+		if most > 0 && n > most && n > m.running[id] {
+			t.Fatalf("%d requests of lane %q run, at most %d may", n, id, most)
+		}
+	}
+	m.running, m.total = running, total
+}
+
+// checkOrders: in its level's order is exactly who waits and may be served, and the sums over levels are those of the controller.
+func (m *model) checkOrders(t *rapid.T) {
+	c := m.c
+	var held, waiting tally
+	ranked := make(map[*priorityLevel]int)
+	c.lanes.each(func(l *lane) {
+		for f := l.flows; f != nil; f = f.next {
+			if want := f.count > 0 && !c.laneFullLocked(l); f.ranked != want {
+				t.Fatalf("flow of %q at %q is in the order: %v, want %v", l.id, f.level.name, f.ranked, want)
+			}
+			if f.ranked {
+				ranked[f.level]++
+			}
+		}
+	})
+	sum := 0
+	for _, v := range c.levels {
+		if v.ranked != ranked[v] {
+			t.Fatalf("level %q has %d flows in its order, want %d", v.name, v.ranked, ranked[v])
+		}
+		sum += v.ranked
+		held.count, held.cost = held.count+v.held.count, held.cost+v.held.cost
+		waiting.count, waiting.cost = waiting.count+v.waiting.count, waiting.cost+v.waiting.cost
+	}
+	if c.ranked != sum || waiting != c.waiting {
+		t.Fatalf("%d flows in the orders, want %d; %v wait at levels, %v in all", c.ranked, sum, waiting, c.waiting)
+	}
+	if held.count > c.held.count || held.cost > c.held.cost {
+		t.Fatalf("levels hold %v, all together %v", held, c.held)
 	}
 }

@@ -2,9 +2,9 @@ package adaptive
 
 import "math"
 
-// order keeps the lanes that have someone waiting, by the price of their head and, within a price, by virtual time. A
-// tournament over the prices finds both the lane furthest behind and the one furthest behind among those whose head fits
-// into what is free, each in a number of steps that depends on MaxCost and the lanes of one price, not on all lanes.
+// order keeps the flows of a level that have someone waiting who may be served, by the price of their head and, within a price,
+// by virtual time. A tournament over the prices finds both the flow furthest behind and the one furthest behind among those
+// whose head fits into what is free, each in a number of steps that depends on MaxCost and the flows of one price, not on all.
 type order struct {
 	best  [2 * leaves]float64 // best[1] is the root, best[leaves+cost] the smallest key of the heads at that cost
 	heaps [MaxCost + 1][]entry
@@ -13,10 +13,10 @@ type order struct {
 // leaves is the power of two above MaxCost.
 const leaves = 1024
 
-// entry repeats the key of its lane so that comparing touches one array only.
+// entry repeats the key of its flow so that comparing touches one array only.
 type entry struct {
 	key float64
-	l   *lane
+	f   *flow
 }
 
 func newOrder() *order {
@@ -27,46 +27,43 @@ func newOrder() *order {
 	return o
 }
 
-// push enters a lane under the key and the head it has now.
-func (o *order) push(l *lane, key float64) {
-	l.key, l.headCost = key, l.head.cost
-	h := append(o.heaps[l.headCost], entry{})
-	o.heaps[l.headCost] = h
-	up(h, len(h)-1, entry{key, l})
-	o.refresh(l.headCost)
+// push enters a flow under the key and the head it has now.
+func (o *order) push(f *flow, key float64) {
+	f.key, f.headCost = key, f.head.cost
+	h := append(o.heaps[f.headCost], entry{})
+	o.heaps[f.headCost] = h
+	up(h, len(h)-1, entry{key, f})
+	o.refresh(f.headCost)
 }
 
-// remove takes a lane out.
-func (o *order) remove(l *lane) {
-	h := o.heaps[l.headCost]
+// remove takes a flow out.
+func (o *order) remove(f *flow) {
+	h := o.heaps[f.headCost]
 	last := len(h) - 1
 	moved := h[last]
 	h[last] = entry{}
 	h = h[:last]
-	o.heaps[l.headCost] = h
-	if moved.l != l {
-		settle(h, l.slot, moved)
+	o.heaps[f.headCost] = h
+	if moved.f != f {
+		settle(h, f.slot, moved)
 	}
-	o.refresh(l.headCost)
+	o.refresh(f.headCost)
 }
 
-// fix moves a lane to a new key, or to the price of a new head.
-func (o *order) fix(l *lane, key float64) {
-	if l.head.cost != l.headCost {
-		o.remove(l)
-		o.push(l, key)
+// fix moves a flow to a new key, or to the price of a new head.
+func (o *order) fix(f *flow, key float64) {
+	if f.head.cost != f.headCost {
+		o.remove(f)
+		o.push(f, key)
 		return
 	}
-	l.key = key
-	settle(o.heaps[l.headCost], l.slot, entry{key, l})
-	o.refresh(l.headCost)
+	f.key = key
+	settle(o.heaps[f.headCost], f.slot, entry{key, f})
+	o.refresh(f.headCost)
 }
 
-// first is the lane furthest behind, nil when nobody waits.
-func (o *order) first() *lane { return o.at(1) }
-
-// firstWithin is the lane furthest behind among those whose head costs at most free.
-func (o *order) firstWithin(free int) *lane {
+// firstWithin is the flow furthest behind among those whose head costs at most free.
+func (o *order) firstWithin(free int) *flow {
 	if free <= 0 {
 		return nil
 	}
@@ -82,8 +79,8 @@ func (o *order) firstWithin(free int) *lane {
 	return o.at(best)
 }
 
-// at follows the smallest key from node i down to its lane.
-func (o *order) at(i int) *lane {
+// at follows the smallest key from node i down to its flow.
+func (o *order) at(i int) *flow {
 	if math.IsInf(o.best[i], 1) {
 		return nil
 	}
@@ -93,7 +90,7 @@ func (o *order) at(i int) *lane {
 			i++
 		}
 	}
-	return o.heaps[i-leaves][0].l
+	return o.heaps[i-leaves][0].f
 }
 
 // refresh carries the smallest key at a cost towards the root, as far as it changes anything.
@@ -131,11 +128,11 @@ func up(h []entry, i int, e entry) {
 			break
 		}
 		h[i] = h[parent]
-		h[i].l.slot = i
+		h[i].f.slot = i
 		i = parent
 	}
 	h[i] = e
-	e.l.slot = i
+	e.f.slot = i
 }
 
 func down(h []entry, i int, e entry) {
@@ -153,9 +150,9 @@ func down(h []entry, i int, e entry) {
 			break
 		}
 		h[i] = h[child]
-		h[i].l.slot = i
+		h[i].f.slot = i
 		i = child
 	}
 	h[i] = e
-	e.l.slot = i
+	e.f.slot = i
 }

@@ -8,58 +8,58 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The order gives the lane with the smallest key, of all and of those whose head is cheap enough, whatever was pushed,
+// The order gives the flow with the smallest key, of all and of those whose head is cheap enough, whatever was pushed,
 // moved and removed before.
 func TestOrderAgainstASortedList(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		o := newOrder()
-		var in []*lane
+		var in []*flow
 		cost := rapid.OneOf(rapid.IntRange(1, 5), rapid.IntRange(0, MaxCost))
 		key := rapid.Float64Range(-10, 10)
-		pick := func() *lane { return in[rapid.IntRange(0, len(in)-1).Draw(t, "lane")] }
+		pick := func() *flow { return in[rapid.IntRange(0, len(in)-1).Draw(t, "flow")] }
 		smallest := func(free int) float64 {
 			best := math.Inf(1)
-			for _, l := range in {
-				if l.head.cost <= free {
-					best = min(best, l.key)
+			for _, f := range in {
+				if f.head.cost <= free {
+					best = min(best, f.key)
 				}
 			}
 			return best
 		}
-		check := func(name string, got *lane, want float64) {
+		check := func(name string, got *flow, want float64) {
 			if got == nil && math.IsInf(want, 1) || got != nil && got.key == want {
 				return
 			}
-			t.Fatalf("%s of %d lanes: got %+v, want the key %v", name, len(in), got, want)
+			t.Fatalf("%s of %d flows: got %+v, want the key %v", name, len(in), got, want)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
-				l := new(lane)
-				l.enqueue(&Permit{cost: cost.Draw(t, "cost")})
-				o.push(l, key.Draw(t, "key"))
-				in = append(in, l)
+				f := new(flow)
+				f.enqueue(&Permit{cost: cost.Draw(t, "cost")})
+				o.push(f, key.Draw(t, "key"))
+				in = append(in, f)
 			},
 			"move": func(t *rapid.T) {
 				if len(in) == 0 {
 					t.Skip()
 				}
-				l := pick()
+				f := pick()
 				if rapid.Bool().Draw(t, "another head") {
-					l.head.cost = cost.Draw(t, "cost")
+					f.head.cost = cost.Draw(t, "cost")
 				}
-				o.fix(l, key.Draw(t, "key"))
+				o.fix(f, key.Draw(t, "key"))
 			},
 			"remove": func(t *rapid.T) {
 				if len(in) == 0 {
 					t.Skip()
 				}
-				l := pick()
-				o.remove(l)
-				in = slices.DeleteFunc(in, func(other *lane) bool { return other == l })
+				f := pick()
+				o.remove(f)
+				in = slices.DeleteFunc(in, func(other *flow) bool { return other == f })
 			},
 			"": func(t *rapid.T) {
-				check("first", o.first(), smallest(math.MaxInt))
+				check("first", o.firstWithin(math.MaxInt), smallest(math.MaxInt))
 				free := rapid.IntRange(-1, MaxCost+10).Draw(t, "free")
 				want := smallest(free)
 				if free <= 0 {

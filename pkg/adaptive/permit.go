@@ -10,15 +10,16 @@ type Permit struct {
 
 	c          *Controller // nil: never asked, or lanes are off; everything is a no-op then
 	lane       *lane
-	prev, next *Permit // neighbours in the lane's queue
+	flow       *flow   // of the lane, at the request's level
+	prev, next *Permit // neighbours in the flow's queue
 	// Neighbours in the slot of a wheel.
 	beforeDeadline, afterDeadline *Permit
 
 	ready  chan struct{} // made when the permit waits
 	reason Reason
 	stage  stage
-	queued bool // in the lane's queue; in shadow mode an admitted permit may be
-	held   bool // counted in held, metered in the lane
+	queued bool // in the flow's queue; in shadow mode an admitted permit may be
+	held   bool // counted in held, metered in the flow
 	passed uint8
 	epoch  uint32 // see Controller.epoch
 

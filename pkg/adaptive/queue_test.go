@@ -186,7 +186,7 @@ func TestARequestTakesAtMostItsShareOfTheLimit(t *testing.T) {
 	r.numbers("a small one", map[string]any{"activeCost": 5})
 	large := []*Permit{r.ask("t", 60, Admitted), r.ask("t", 100, Admitted), r.ask("t", 60, Admitted)}
 	r.numbers("and three large ones", map[string]any{"activeCost": 20, "activeCount": 4})
-	if got := large[0].lane.rate; got != 220 {
+	if got := large[0].flow.rate; got != 220 {
 		t.Errorf("the lane pays %v, want 220", got)
 	}
 	w := r.ask("s", 1, Waiting)

@@ -99,12 +99,22 @@ func (r rig) empty() {
 	})
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	if r.c.held != (tally{}) || r.c.waiting != (tally{}) || r.c.rate != 0 || r.c.reserved != nil || r.c.deadlines.used != 0 {
-		r.t.Errorf("left over: held %v, waiting %v, rate %v, reserved %v, deadlines %b", r.c.held, r.c.waiting, r.c.rate, r.c.reserved, r.c.deadlines.used)
+	if r.c.held != (tally{}) || r.c.waiting != (tally{}) || r.c.ranked != 0 || r.c.reserved != nil || r.c.deadlines.used != 0 {
+		r.t.Errorf("left over: held %v, waiting %v, ranked %v, reserved %v, deadlines %b", r.c.held, r.c.waiting, r.c.ranked, r.c.reserved, r.c.deadlines.used)
+	}
+	for _, v := range r.c.levels {
+		if v.active != (tally{}) || v.held != (tally{}) || v.waiting != (tally{}) || v.ranked != 0 || v.rate != 0 {
+			r.t.Errorf("level %q is left with active %v, held %v, waiting %v, ranked %d, rate %v", v.name, v.active, v.held, v.waiting, v.ranked, v.rate)
+		}
 	}
 	r.c.lanes.each(func(l *lane) {
-		if l.refs != 0 || l.count != 0 || l.cost != 0 || (!l.idle && l != r.c.lanes.overflow) {
-			r.t.Errorf("lane %s is left with %d references, %d waiters of cost %d", l.id, l.refs, l.count, l.cost)
+		if l.refs != 0 || l.queued != 0 || l.queuedCost != 0 || l.active != 0 || l.held != 0 || (!l.idle && l != r.c.lanes.overflow) {
+			r.t.Errorf("lane %s is left with %d references, %d running, %d held, %d waiters of cost %d", l.id, l.refs, l.active, l.held, l.queued, l.queuedCost)
+		}
+		for f := l.flows; f != nil; f = f.next {
+			if f.count != 0 || f.cost != 0 || f.ranked || f.rate != 0 {
+				r.t.Errorf("lane %s is left with %d waiters of cost %d at level %q, ranked %v, rate %v", l.id, f.count, f.cost, f.level.name, f.ranked, f.rate)
+			}
 		}
 	})
 }

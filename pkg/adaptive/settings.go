@@ -21,6 +21,8 @@ type Settings struct {
 	MaxLimit                 int           `yaml:"maxLimit" env:"ADAPTIVE_ADMISSION_MAX_LIMIT" min:"1" max:"104249991" doc:"The adaptive limit never goes above this cost."`
 	Replicas                 int           `yaml:"replicas" min:"1" max:"1000" doc:"How many sidecars stand before the same upstreams: minLimit, initialLimit and maxLimit are what all of them have together, and each has its part. With share: redis it counts for as long as the store does not answer."`
 	MaxShare                 float64       `yaml:"maxShare" doc:"Most of the limit that one request takes, in (0,1]; its tenant pays its full cost all the same."`
+	MaxConcurrent            int           `yaml:"maxConcurrent" min:"0" max:"104249991" doc:"Requests of the cluster that run at once at most, whatever they cost; more of them wait in their lanes. As with the limits, each of several replicas has its part. 0: only the limit counts."`
+	TenantMaxConcurrent      int           `yaml:"tenantMaxConcurrent" min:"0" max:"104249991" doc:"The same for each tenant; tenant.maxConcurrent has those of single tenants."`
 	MaxQueueCount            int           `yaml:"maxQueueCount" env:"ADAPTIVE_ADMISSION_MAX_QUEUE_COUNT" min:"1" max:"104249991" doc:"Waiters per queue (per lane with virtual lanes)."`
 	MaxQueueCost             int           `yaml:"maxQueueCost" env:"ADAPTIVE_ADMISSION_MAX_QUEUE_COST" min:"1" max:"104249991" doc:"Waiting cost per queue (per lane with virtual lanes)."`
 	MaxWait                  time.Duration `yaml:"maxWait" env:"ADAPTIVE_ADMISSION_MAX_WAIT_MS,ms" min:"1ms" max:"24h" doc:"Longest wait for capacity."`
@@ -39,13 +41,26 @@ type Settings struct {
 	ContextQuantum           int           `yaml:"contextQuantum" min:"0" max:"104249991" doc:"Tokens of the prompt for which a request keeps one unit of cost more while its response is generated: its context takes memory and bandwidth of the upstream until the end. 0: none."`
 	FirstToken               FirstToken    `yaml:"firstToken" enum:"auto,witness,headers,body" doc:"Where the first token of a response is seen: witness is a second filter for the first byte of the response body, body has Envoy send all of the body, headers takes the response headers for it. auto is witness in enforce, headers otherwise. The Envoy configuration must match."`
 	FirstTokenSample         int           `yaml:"firstTokenSample" min:"1" max:"10000" doc:"The witness is called for one response in this many."`
+
+	// Levels are the priority levels, the highest first; none is the same as one for all.
+	Levels []Level `yaml:"-"`
 }
 
 // part are the settings of one of several replicas that know nothing of each other: each has its part of the bounds.
 func (s Settings) part() Settings {
 	divided := func(n int) int { return max(1, (n+s.Replicas/2)/s.Replicas) }
 	s.MinLimit, s.InitialLimit, s.MaxLimit = divided(s.MinLimit), divided(s.InitialLimit), divided(s.MaxLimit)
+	s.MaxConcurrent = s.concurrent(s.MaxConcurrent)
 	return s
+}
+
+// concurrent is a replica's part of a number of requests that may run at once, rounded down so that all together do not exceed
+// it; but each may run one.
+func (s Settings) concurrent(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return max(1, n/s.Replicas)
 }
 
 // bounded is a limit brought within its bounds.

@@ -12,6 +12,8 @@ type Snapshot struct {
 	CurrentLimit int  `json:"currentLimit"`
 	MinLimit     int  `json:"minLimit"`
 	MaxLimit     int  `json:"maxLimit"`
+	// MaxConcurrent bounds ActiveCount; 0 is no bound.
+	MaxConcurrent int `json:"maxConcurrent"`
 
 	ActiveCost  int `json:"activeCost"`
 	ActiveCount int `json:"activeCount"`
@@ -29,6 +31,9 @@ type Snapshot struct {
 	LaneQueuedCount int          `json:"laneQueuedCount"`
 	LaneQueuedCost  int          `json:"laneQueuedCost"`
 	LaneTenants     []LaneTenant `json:"laneTenants"` // lanes with waiters, longest queue first
+
+	// Levels are the priority levels, the highest first; none where none are configured.
+	Levels []LevelState `json:"levels"`
 
 	AdmittedCount    int64 `json:"admittedCount"`
 	RejectedCount    int64 `json:"rejectedCount"`
@@ -58,8 +63,19 @@ type Snapshot struct {
 // LaneTenant is one lane's queue.
 type LaneTenant struct {
 	ID          string `json:"id"`
+	ActiveCount int    `json:"activeCount"`
 	QueuedCount int    `json:"queuedCount"`
 	QueuedCost  int    `json:"queuedCost"`
+}
+
+// LevelState is a priority level. In shadow mode what waits is what would wait.
+type LevelState struct {
+	Name        string  `json:"name"`
+	Share       float64 `json:"share"` // guaranteed part of the cluster, 0..1
+	ActiveCost  int     `json:"activeCost"`
+	ActiveCount int     `json:"activeCount"`
+	QueuedCost  int     `json:"queuedCost"`
+	QueuedCount int     `json:"queuedCount"`
 }
 
 // String is the severity's name in snapshots and labels.
@@ -96,7 +112,8 @@ func (c *Controller) totalsLocked(now int64) Snapshot {
 	c.lanes.evict(c.now)
 	s := Snapshot{
 		Mode: c.settings.Mode, CurrentLimit: c.state.limit, MinLimit: c.part.MinLimit, MaxLimit: c.part.MaxLimit,
-		ActiveCost: c.active.cost, ActiveCount: c.active.count,
+		ActiveCost: c.active.cost, ActiveCount: c.active.count, MaxConcurrent: c.part.MaxConcurrent,
+		Levels:        []LevelState{},
 		VirtualLanes:  c.settings.VirtualLanes,
 		LaneTenants:   []LaneTenant{},
 		AdmittedCount: c.counts.admitted, RejectedCount: c.counts.rejected,
@@ -112,6 +129,14 @@ func (c *Controller) totalsLocked(now int64) Snapshot {
 	if c.settings.Mode == Shadow {
 		s.VirtualActiveCost, s.VirtualActiveCount = c.held.cost, c.held.count
 		s.VirtualQueuedCost, s.VirtualQueuedCount = c.waiting.cost, c.waiting.count
+	}
+	if len(c.settings.Levels) > 0 {
+		for _, v := range c.levels {
+			s.Levels = append(s.Levels, LevelState{
+				Name: v.name, Share: v.share,
+				ActiveCost: v.active.cost, ActiveCount: v.active.count, QueuedCost: v.waiting.cost, QueuedCount: v.waiting.count,
+			})
+		}
 	}
 	c.countLanesLocked(&s)
 	return s
@@ -140,8 +165,8 @@ func (c *Controller) tenantsLocked(s *Snapshot) {
 		return
 	}
 	c.lanes.each(func(l *lane) {
-		if l.count > 0 {
-			s.LaneTenants = append(s.LaneTenants, LaneTenant{ID: l.id, QueuedCount: l.count, QueuedCost: l.cost})
+		if l.queued > 0 {
+			s.LaneTenants = append(s.LaneTenants, LaneTenant{ID: l.id, ActiveCount: l.active, QueuedCount: l.queued, QueuedCost: l.queuedCost})
 		}
 	})
 	slices.SortFunc(s.LaneTenants, func(a, b LaneTenant) int {

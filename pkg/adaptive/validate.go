@@ -38,6 +38,17 @@ func (s Settings) Validate() error {
 	check(s.MinLimit <= s.MaxLimit, "minLimit", "at most maxLimit", fmt.Sprintf("%d > %d", s.MinLimit, s.MaxLimit))
 	check(s.Replicas >= 1 && s.Replicas <= 1000, "replicas", "in 1..1000", s.Replicas)
 	halfOpenUnit("maxShare", s.MaxShare)
+	names := make(map[string]bool, len(s.Levels))
+	for i, l := range s.Levels {
+		check(l.Share >= 1 && l.Share <= 1000, fmt.Sprintf("levels[%d].share", i), "in 1..1000", l.Share)
+		check(!names[l.Name], fmt.Sprintf("levels[%d].name", i), "unique", fmt.Sprintf("%q", l.Name))
+		names[l.Name] = true
+	}
+	concurrency := func(field string, v int) {
+		check(v >= 0 && v <= maxQuantity, field, fmt.Sprintf("in 0..%d", maxQuantity), v)
+	}
+	concurrency("maxConcurrent", s.MaxConcurrent)
+	concurrency("tenantMaxConcurrent", s.TenantMaxConcurrent)
 	quantity("maxQueueCount", s.MaxQueueCount)
 	quantity("maxQueueCost", s.MaxQueueCost)
 	duration("maxWait", s.MaxWait)

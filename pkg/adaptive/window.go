@@ -57,13 +57,15 @@ func (c *Controller) accrueLocked(now int64) {
 	}
 	d := float64(now - c.now)
 	used := min(c.active.cost, c.state.limit)
-	if c.waiting.count > 0 {
+	if c.starvedLocked() {
 		used = c.state.limit // what is free is too small for those who wait
 	}
 	c.window.busy += d * float64(used)
 	c.window.capacity += d * float64(c.state.limit)
-	if c.waiting.count == 0 {
-		c.virtual += d * 1e-9 * c.rate
+	for _, v := range c.levels {
+		if v.ranked == 0 {
+			v.virtual += d * 1e-9 * v.rate
+		}
 	}
 	c.now = now
 }
@@ -77,7 +79,7 @@ func (c *Controller) rollLocked(now int64) {
 	c.accrueLocked(end)
 	before := c.state.limit
 	var reason StepReason
-	e := w.evidence(c.waiting.count > 0, c.settings.Window)
+	e := w.evidence(c.starvedLocked(), c.settings.Window)
 	e.others = c.othersLocked()
 	c.state, reason = step(c.part, c.state, e)
 	for i := range c.curves {
@@ -112,7 +114,7 @@ func (c *Controller) quietLocked(n int64) {
 			c.state.latency[i].short = c.state.latency[i].long
 		}
 	}
-	if w.utilization <= c.settings.UtilizationLow && c.waiting.count == 0 && w.severity == Normal && c.state.limit < c.part.InitialLimit {
+	if w.utilization <= c.settings.UtilizationLow && !c.starvedLocked() && w.severity == Normal && c.state.limit < c.part.InitialLimit {
 		rise := n * int64(c.settings.recovery())
 		before := c.state.limit
 		c.state.limit = int(min(int64(c.part.InitialLimit), int64(before)+rise))

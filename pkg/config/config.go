@@ -18,6 +18,7 @@ type Config struct {
 	Listen           Listen                  `yaml:"listen" restart:"true" doc:"Addresses the sidecar listens on."`
 	RouteCluster     RouteCluster            `yaml:"routeCluster" doc:"How the route cluster of a request is found."`
 	Tenant           Tenant                  `yaml:"tenant" doc:"Who a request is counted for."`
+	Priority         Priority                `yaml:"priority" doc:"Priority levels of requests: what each is guaranteed of a cluster, and who is at which."`
 	PrincipalSources []Source                `yaml:"principalSources" doc:"Where the principal of a lease comes from; the first source that yields one wins. List only what clients cannot forge."`
 	Decision         Decision                `yaml:"decision" doc:"How long evidence is gathered, and how long one decision may take."`
 	Bytes            budget.Settings         `yaml:"bytes" doc:"Byte admission."`
@@ -57,6 +58,15 @@ type Tenant struct {
 	Sources  []Source           `yaml:"sources" doc:"Where the tenant comes from; the first source with a value wins, none means anonymous. List only what clients cannot forge."`
 	MaxLanes int                `yaml:"maxLanes" restart:"true" min:"1" max:"100000" doc:"Lanes per cluster at most; further tenants share an overflow lane while all are busy."`
 	Weights  map[string]float64 `yaml:"weights" min:"0.001" max:"1000" doc:"Weight by tenant in the fair share of a cluster; a tenant without an entry weighs 1."`
+
+	MaxConcurrent map[string]int `yaml:"maxConcurrent" min:"1" max:"104249991" doc:"Requests that run at once at most by tenant, in each cluster, in place of the cluster's tenantMaxConcurrent."`
+}
+
+// Priority says at which priority level a request is.
+type Priority struct {
+	Levels  []adaptive.Level `yaml:"levels" doc:"The levels, the highest first, 8 at most. None: all requests are alike."`
+	Sources []Source         `yaml:"sources" doc:"Where the name of a request's level comes from; the first source that names one wins. List only what clients cannot forge."`
+	Default string           `yaml:"default" doc:"Level of requests of which no source names one; empty is the lowest."`
 }
 
 // Source is one place an identity can come from; exactly one field is set.
@@ -143,8 +153,10 @@ func Default() *Config {
 
 // Cluster returns the settings of the named route cluster: its own entry, else "*".
 func (c *Config) Cluster(name string) Cluster {
-	if own, ok := c.Clusters[name]; ok {
-		return own
+	own, ok := c.Clusters[name]
+	if !ok {
+		own = c.Clusters[AnyCluster]
 	}
-	return c.Clusters[AnyCluster]
+	own.Lanes.Levels = c.Priority.Levels
+	return own
 }

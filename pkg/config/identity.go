@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,19 +20,31 @@ func (s Source) MetadataPath() (namespace string, keys []string) {
 
 // normalize brings header names into the lower case in which Envoy sends them.
 func (c *Config) normalize() {
-	for _, sources := range [][]Source{c.Tenant.Sources, c.PrincipalSources} {
+	for _, sources := range c.sourceLists() {
 		for i := range sources {
 			sources[i].Header = strings.ToLower(sources[i].Header)
 		}
 	}
 }
 
-func (c *Config) checkSources(r *report) {
-	for i, s := range c.Tenant.Sources {
-		s.check(r, fmt.Sprintf("tenant.sources[%d]", i))
+// sourceLists are the lists of sources, by their paths.
+func (c *Config) sourceLists() map[string][]Source {
+	return map[string][]Source{
+		"tenant.sources": c.Tenant.Sources, "principalSources": c.PrincipalSources, "priority.sources": c.Priority.Sources,
 	}
-	for i, s := range c.PrincipalSources {
-		s.check(r, fmt.Sprintf("principalSources[%d]", i))
+}
+
+// Sources are all places that something about the caller comes from.
+func (c *Config) Sources() []Source {
+	return slices.Concat(c.Tenant.Sources, c.PrincipalSources, c.Priority.Sources)
+}
+
+func (c *Config) checkSources(r *report) {
+	lists := c.sourceLists()
+	for _, path := range slices.Sorted(maps.Keys(lists)) {
+		for i, s := range lists[path] {
+			s.check(r, fmt.Sprintf("%s[%d]", path, i))
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ func (c *Config) remark(r *report) {
 	c.remarkBytes(r)
 	c.remarkLanes(r)
 	c.remarkSources(r)
+	c.remarkPriority(r)
 	c.remarkLeases(r)
 	c.remarkPrincipals(r)
 }
@@ -61,7 +62,7 @@ func (c *Config) remarkLanes(r *report) {
 }
 
 func (c *Config) remarkSources(r *report) {
-	for path, sources := range map[string][]Source{"tenant.sources": c.Tenant.Sources, "principalSources": c.PrincipalSources} {
+	for path, sources := range c.sourceLists() {
 		for i, s := range sources {
 			if namespace, keys := s.MetadataPath(); namespace == jwtNamespace && len(keys) == 1 {
 				r.note("%s[%d].metadata %s has one key: Envoy puts claims below the name that payload_in_metadata gives, as in %s/payload/%s", path, i, s.Metadata, jwtNamespace, keys[0])

@@ -17,6 +17,7 @@ func (c *Config) check(r *report) {
 	c.checkSources(r)
 	c.checkAttributes(r)
 	c.checkWeights(r)
+	c.checkPriority(r)
 	c.checkTenantNames(r)
 	r.addAll("bytes", c.Bytes.Budget.Validate())
 	r.addAll("pressure", c.Pressure.Validate())
@@ -62,6 +63,9 @@ func (c *Config) checkListen(r *report) {
 func (c *Config) checkWeights(r *report) {
 	if _, ok := c.Tenant.Weights[""]; ok {
 		r.add(join("tenant.weights", ""), "tenants have names")
+	}
+	if _, ok := c.Tenant.MaxConcurrent[""]; ok {
+		r.add(join("tenant.maxConcurrent", ""), "tenants have names")
 	}
 }
 

@@ -25,6 +25,7 @@ const (
 type facts struct {
 	cluster  string
 	tenant   tenant
+	level    string         // priority level; empty where there are none
 	caller   lease.Identity // known only where the route cluster looks at leases
 	declared int64          // content-length, undeclared where unknown
 	conflict bool           // content-length values that contradict each other
@@ -88,6 +89,7 @@ func readFacts(m *wire.Message, p *policy) facts {
 	f.timeout = callerTimeout(string(h.grpcTimeout), string(h.expected))
 	f.cluster = p.clusterOf(m)
 	f.tenant = p.tenantOf(m)
+	f.level = p.levelOf(m)
 	f.addParent(p, h.parent, h.parents)
 	return f
 }

@@ -57,7 +57,7 @@ func (x *exchange) requestLane() *Verdict {
 	p.begun = !x.leaseGoverns() && x.need() == 0
 	p.unsampled = x.facts.upgrade
 	request := adaptive.Request{
-		Lane: x.laneName(), Weight: x.facts.tenant.weight, Cost: p.cost, Class: x.class(answer{}), Tokens: x.body.tokens(),
+		Lane: x.laneName(), Weight: x.facts.tenant.weight, MaxConcurrent: x.facts.tenant.most, Level: x.facts.level, Cost: p.cost, Class: x.class(answer{}), Tokens: x.body.tokens(),
 		MaxWait: cmp.Or(x.waitLeft(), noWait), Forward: p.begun,
 	}
 	if x.facts.parent != nil {

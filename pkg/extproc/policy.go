@@ -18,6 +18,7 @@ import (
 type policy struct {
 	config     *config.Config
 	tenants    []source
+	levels     []source
 	principals []source
 	parents    *adaptive.ParentTokens
 	leases     *lease.Service  // knows the principals
@@ -36,6 +37,7 @@ type source struct {
 type tenant struct {
 	name   string // opaque, empty for anonymous
 	weight float64
+	most   int // requests that may run at once; 0 leaves it to the cluster
 }
 
 func newPolicy(c *config.Config, s *Server) *policy {
@@ -45,7 +47,7 @@ func newPolicy(c *config.Config, s *Server) *policy {
 	}
 	return &policy{
 		named:  named,
-		config: c, tenants: compile(c.Tenant.Sources), principals: compile(c.PrincipalSources),
+		config: c, tenants: compile(c.Tenant.Sources), levels: compile(c.Priority.Sources), principals: compile(c.PrincipalSources),
 		parents: s.parents, leases: s.leases, laneKey: s.laneKey, anonymous: &s.anonymous,
 	}
 }
@@ -83,7 +85,17 @@ func (p *policy) tenantOf(m *wire.Message) tenant {
 		}
 		return tenant{}
 	}
-	return tenant{name: p.laneName(raw), weight: cmp.Or(p.config.Tenant.Weights[raw], 1)}
+	return tenant{name: p.laneName(raw), weight: cmp.Or(p.config.Tenant.Weights[raw], 1), most: p.config.Tenant.MaxConcurrent[raw]}
+}
+
+// levelOf finds the priority level in the first source that names one.
+func (p *policy) levelOf(m *wire.Message) string {
+	for i := range p.levels {
+		if id, _ := p.identify(m, p.levels[i:i+1]); p.config.Priority.Has(id.Principal) {
+			return id.Principal
+		}
+	}
+	return p.config.Priority.Unnamed()
 }
 
 // principalOf finds who calls, for the lease. An API key that nobody has is refused: taken for no key, one that was revoked

@@ -147,7 +147,7 @@ func (s *Server) probe(parent adaptive.Parent, targets []probeTarget) probeAnswe
 		}
 		looks := make([]adaptive.Request, len(members))
 		for j, i := range members {
-			looks[j] = adaptive.Request{Lane: parent.Lane, Cost: targets[i].cost()}
+			looks[j] = adaptive.Request{Lane: parent.Lane, Level: p.config.Priority.Unnamed(), Cost: targets[i].cost()}
 		}
 		for j, free := range s.lanes.Controller(cluster).TryAcquire(looks) {
 			if !free {

@@ -141,6 +141,9 @@ func (x *exchange) metadata(reason string) []wire.Value {
 		{Key: "lane", Text: lane},
 		{Key: "wait_ms", Number: float64(d.Waited.Milliseconds())},
 	}
+	if x.facts.level != "" {
+		values = append(values, wire.Value{Key: "level", Text: x.facts.level})
+	}
 	if x.permit.witness != "" {
 		values = append(values, wire.Value{Key: witnessKey, Text: x.permit.witness})
 	}

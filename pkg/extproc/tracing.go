@@ -84,6 +84,9 @@ func (x *exchange) startSpan() {
 	x.tracing.note(semconv.RPCSystemNameGRPC)
 	x.tracing.note(semconv.RPCMethod("envoy.service.ext_proc.v3.ExternalProcessor/Process"))
 	x.tracing.note(attribute.String("headgate.cluster", x.facts.cluster))
+	if x.facts.level != "" {
+		x.tracing.note(attribute.String("headgate.level", x.facts.level))
+	}
 }
 
 // parentSpan is the span that the exchange belongs to. Envoy names its own in the metadata of the gRPC stream, which may

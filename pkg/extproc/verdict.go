@@ -55,6 +55,8 @@ const (
 	admissionDeadline
 	admissionOversized
 	admissionShutdown
+	admissionTenantConcurrency
+	admissionConcurrency
 	fanoutSkipped
 	reasonCount
 )
@@ -65,6 +67,7 @@ const (
 	typeServer   = "server_error"
 	typeInvalid  = "invalid_request_error"
 	typeLease    = "lease_error"
+	typeRate     = "rate_limit_error"
 	codeBusy     = "chat_admission_busy"
 )
 
@@ -76,21 +79,23 @@ const (
 
 // table has one row for each reason: the array's length and the keys make a missing or doubled one visible.
 var table = [reasonCount]Row{
-	resourcePressure:     {"resource_pressure", "the protected process is under critical memory pressure", 503, grpcUnavailable, typeServer, "resource_pressure", "The service is short of memory. Retry later.", 2 * time.Second, true},
-	invalidContentLength: {"invalid_content_length", "content-length values that contradict each other", 400, grpcInvalidArgument, typeInvalid, "invalid_content_length", "The content-length headers contradict each other.", 0, false},
-	payloadTooLarge:      {"payload_too_large", "declared or actual bytes above bytes.hardMaxBody", 413, grpcResourceExhausted, typeTooLarge, "PAYLOAD_TOO_LARGE", "The request body is larger than the service accepts.", 0, false},
-	bodyExceedsBudget:    {"body_exceeds_budget", "a heavy body that cannot fit even an empty byte budget", 413, grpcResourceExhausted, typeTooLarge, "body_exceeds_budget", "The request body is larger than the memory set aside for requests.", 0, false},
-	messageLimit:         {"message_limit", "more messages than bytes.structure.hardMaxMessages", 413, grpcResourceExhausted, typeTooLarge, "chat_history_too_large", "The request has more messages than the service accepts.", 0, false},
-	queueTimeout:         {"queue_timeout", "the byte budget stayed taken for the whole wait", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second, true},
-	queuedBytesBudget:    {"queued_bytes_budget", "too many bytes are waiting already", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second, true},
-	inflightBytesBudget:  {"inflight_bytes_budget", "the byte budget is taken and waiting is turned off", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second, true},
-	structureLimit:       {"structure_limit", "a structure-heavy body found no capacity", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, time.Second, true},
-	uploadTimeout:        {"upload_timeout", "an incomplete upload sent nothing, or less than its least rate, for bytes.uploadTimeout", 408, grpcDeadlineExceeded, typeInvalid, "upload_timeout", "The request body did not arrive in time.", 0, true},
-	admissionQueueFull:   {"admission_queue_full", "the tenant's lane, or the cluster's queue, is full", 503, grpcUnavailable, typeServer, "admission_queue_full", atCapacity, time.Second, true},
-	admissionDeadline:    {"admission_deadline", "no capacity came free within the wait", 503, grpcUnavailable, typeServer, "admission_deadline", atCapacity, time.Second, true},
-	admissionOversized:   {"admission_oversized", "the request costs more than lanes.maxLimit", 503, grpcUnavailable, typeServer, "admission_oversized", "The request costs more than the highest limit of its upstream.", 0, false},
-	admissionShutdown:    {"admission_shutdown", "the sidecar is shutting down", 503, grpcUnavailable, typeServer, "admission_shutdown", "The service is shutting down.", 0, true},
-	fanoutSkipped:        {"fanout_skipped", "a child request found no free capacity in its tenant's lane", 503, grpcUnavailable, typeServer, "fanout_skipped", "No free capacity for this branch of the fan-out.", 0, false},
+	resourcePressure:           {"resource_pressure", "the protected process is under critical memory pressure", 503, grpcUnavailable, typeServer, "resource_pressure", "The service is short of memory. Retry later.", 2 * time.Second, true},
+	invalidContentLength:       {"invalid_content_length", "content-length values that contradict each other", 400, grpcInvalidArgument, typeInvalid, "invalid_content_length", "The content-length headers contradict each other.", 0, false},
+	payloadTooLarge:            {"payload_too_large", "declared or actual bytes above bytes.hardMaxBody", 413, grpcResourceExhausted, typeTooLarge, "PAYLOAD_TOO_LARGE", "The request body is larger than the service accepts.", 0, false},
+	bodyExceedsBudget:          {"body_exceeds_budget", "a heavy body that cannot fit even an empty byte budget", 413, grpcResourceExhausted, typeTooLarge, "body_exceeds_budget", "The request body is larger than the memory set aside for requests.", 0, false},
+	messageLimit:               {"message_limit", "more messages than bytes.structure.hardMaxMessages", 413, grpcResourceExhausted, typeTooLarge, "chat_history_too_large", "The request has more messages than the service accepts.", 0, false},
+	queueTimeout:               {"queue_timeout", "the byte budget stayed taken for the whole wait", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second, true},
+	queuedBytesBudget:          {"queued_bytes_budget", "too many bytes are waiting already", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second, true},
+	inflightBytesBudget:        {"inflight_bytes_budget", "the byte budget is taken and waiting is turned off", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, 2 * time.Second, true},
+	structureLimit:             {"structure_limit", "a structure-heavy body found no capacity", 503, grpcUnavailable, typeServer, codeBusy, busyWithLarge, time.Second, true},
+	uploadTimeout:              {"upload_timeout", "an incomplete upload sent nothing, or less than its least rate, for bytes.uploadTimeout", 408, grpcDeadlineExceeded, typeInvalid, "upload_timeout", "The request body did not arrive in time.", 0, true},
+	admissionQueueFull:         {"admission_queue_full", "the tenant's lane, or the cluster's queue, is full", 503, grpcUnavailable, typeServer, "admission_queue_full", atCapacity, time.Second, true},
+	admissionDeadline:          {"admission_deadline", "no capacity came free within the wait", 503, grpcUnavailable, typeServer, "admission_deadline", atCapacity, time.Second, true},
+	admissionOversized:         {"admission_oversized", "the request costs more than lanes.maxLimit", 503, grpcUnavailable, typeServer, "admission_oversized", "The request costs more than the highest limit of its upstream.", 0, false},
+	admissionShutdown:          {"admission_shutdown", "the sidecar is shutting down", 503, grpcUnavailable, typeServer, "admission_shutdown", "The service is shutting down.", 0, true},
+	admissionTenantConcurrency: {"admission_tenant_concurrency", "the tenant has as many requests running as it may have, and a full queue or no end of that within the wait", 429, grpcResourceExhausted, typeRate, "rate_limit_exceeded", "Too many of your requests are running. Retry later.", time.Second, true},
+	admissionConcurrency:       {"admission_concurrency", "the cluster has as many requests running as it may have, and a full queue or no end of that within the wait", 503, grpcUnavailable, typeServer, "admission_concurrency", atCapacity, time.Second, true},
+	fanoutSkipped:              {"fanout_skipped", "a child request found no free capacity in its tenant's lane", 503, grpcUnavailable, typeServer, "fanout_skipped", "No free capacity for this branch of the fan-out.", 0, false},
 }
 
 // Verdicts returns the verdict table, in the order of the gates.
@@ -130,6 +135,10 @@ func laneReason(r adaptive.Reason) Reason {
 		return admissionShutdown
 	case adaptive.FanoutSkipped:
 		return fanoutSkipped
+	case adaptive.TenantConcurrency:
+		return admissionTenantConcurrency
+	case adaptive.Concurrency:
+		return admissionConcurrency
 	}
 	return reasonCount
 }

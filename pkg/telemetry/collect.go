@@ -22,6 +22,7 @@ const (
 	labelPool    attribute.Key = "pool"
 	labelResult  attribute.Key = "result"
 	labelSignal  attribute.Key = "signal"
+	labelLevel   attribute.Key = "level"
 )
 
 // Sources are what gauges are read from when somebody scrapes. Those that are nil are left out. They must be safe to
@@ -133,6 +134,14 @@ func (m *Metrics) collectLanes(o metric.Observer, cluster string, s adaptive.Sna
 	o.ObserveInt64(m.lane.queued, int64(s.QueuedCount+s.LaneQueuedCount+s.VirtualQueuedCount), labels...)
 	o.ObserveInt64(m.lane.lanes, int64(s.LaneCount), labels...)
 	o.ObserveFloat64(m.lane.utilization, s.Utilization, labels...)
+	if s.MaxConcurrent > 0 {
+		o.ObserveInt64(m.lane.maxConcurrent, int64(s.MaxConcurrent), labels...)
+	}
+	for _, l := range s.Levels {
+		observe := m.levels.get(values{cluster, l.Name}).observe
+		o.ObserveInt64(m.lane.levelActive, int64(l.ActiveCount), observe...)
+		o.ObserveInt64(m.lane.levelQueued, int64(l.QueuedCount), observe...)
+	}
 	if s.Signal != "" {
 		for _, signal := range []adaptive.Signal{adaptive.FromHeaders, adaptive.FromWitness, adaptive.FromBody} {
 			o.ObserveInt64(m.lane.signal, oneIf(signal == s.Signal), m.signals.get(values{cluster, string(signal)}).observe...)

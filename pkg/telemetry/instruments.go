@@ -33,6 +33,7 @@ type budgetInstruments struct {
 
 type laneInstruments struct {
 	limit, activeCost, active, queuedCost, queued, lanes metric.Int64ObservableGauge
+	levelActive, levelQueued, maxConcurrent              metric.Int64ObservableGauge
 	utilization                                          metric.Float64ObservableGauge
 	signal, headersAtOnce                                metric.Int64ObservableGauge
 	steps, shadow, probes                                metric.Int64ObservableCounter
@@ -86,6 +87,9 @@ func declare(meter metric.Meter) (*instruments, []metric.Observable, error) {
 			queuedCost:    d.gauge("headgate.lane.queued.cost", "{cost}", "Cost of what waits in lanes, by route cluster; in shadow mode, of what would wait."),
 			queued:        d.gauge("headgate.lane.queued.exchanges", "{exchange}", "Exchanges that wait in lanes, by route cluster; in shadow mode, those that would wait."),
 			lanes:         d.gauge("headgate.lane.lanes", "{lane}", "Lanes that exist, by route cluster."),
+			levelActive:   d.gauge("headgate.lane.level.active.exchanges", "{exchange}", "Exchanges in flight by route cluster and priority level, where levels are configured."),
+			levelQueued:   d.gauge("headgate.lane.level.queued.exchanges", "{exchange}", "Exchanges that wait, or in shadow mode would wait, by route cluster and priority level."),
+			maxConcurrent: d.gauge("headgate.lane.max_concurrent", "{exchange}", "Exchanges of the route cluster that may be in flight at once; absent where lanes.maxConcurrent is not set."),
 			utilization:   d.value("headgate.lane.utilization", "1", "Share of the limit that was used in the last window, 0 to 1, by route cluster."),
 			signal:        d.gauge("headgate.lane.signal", "", "1 for where first tokens of the route cluster's responses are seen (headers, witness or body), 0 for the others."),
 			headersAtOnce: d.gauge("headgate.lane.headers_at_once", "", "1 when first tokens are looked for in response headers and these come at once whatever the cost and the load, so that latency says nothing; by route cluster."),

@@ -26,11 +26,11 @@ type Metrics struct {
 	version string
 	sources atomic.Pointer[Sources]
 
-	decisions, wouldReject   *seriesSet // by cluster and reason
-	clusters                 *seriesSet // by cluster; count is decisions taken because the upload paused
-	steps, outcomes, signals *seriesSet // by cluster and reason, outcome or signal: labels of what snapshots count
-	refusals                 refusalLog
-	leases                   leaseCounts
+	decisions, wouldReject           *seriesSet // by cluster and reason
+	clusters                         *seriesSet // by cluster; count is decisions taken because the upload paused
+	steps, outcomes, signals, levels *seriesSet // by cluster and reason, outcome, signal or priority level: labels of what snapshots count
+	refusals                         refusalLog
+	leases                           leaseCounts
 }
 
 // MetricsOptions say where metrics go besides Prometheus.
@@ -44,7 +44,7 @@ func NewMetrics(o MetricsOptions) (*Metrics, error) {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), version: o.Version,
 		decisions: newSeriesSet(labelCluster, labelReason), wouldReject: newSeriesSet(labelCluster, labelReason),
-		clusters: newSeriesSet(labelCluster), steps: newSeriesSet(labelCluster, labelReason), outcomes: newSeriesSet(labelCluster, labelOutcome), signals: newSeriesSet(labelCluster, labelSignal),
+		clusters: newSeriesSet(labelCluster), steps: newSeriesSet(labelCluster, labelReason), outcomes: newSeriesSet(labelCluster, labelOutcome), signals: newSeriesSet(labelCluster, labelSignal), levels: newSeriesSet(labelCluster, labelLevel),
 		leases: newLeaseCounts(),
 	}
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(m.registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())

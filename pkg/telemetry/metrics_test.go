@@ -71,6 +71,7 @@ func everything(t testing.TB) *Metrics {
 		},
 		Lanes: func() map[string]adaptive.Snapshot {
 			return map[string]adaptive.Snapshot{"chat": {
+				MaxConcurrent: 40, Levels: []adaptive.LevelState{{Name: "high", ActiveCount: 2}, {Name: "low", QueuedCount: 3}},
 				Mode: adaptive.Shadow, CurrentLimit: 64, ActiveCost: 8, ActiveCount: 2, VirtualQueuedCost: 9, VirtualQueuedCount: 3, LaneCount: 5,
 				Utilization: .25, WouldAdmitCount: 11, WouldQueueCount: 12, WouldRejectCount: 13,
 				StepCounts: map[adaptive.StepReason]int64{"steady": 14}, VirtualFanoutProbed: 10, VirtualFanoutSkipped: 4,
@@ -122,6 +123,9 @@ func TestAScrapeSaysWhatHappened(t *testing.T) {
 		`headgate_lane_limit_steps_total{reason="steady",route_cluster="chat"} 14`,
 		`headgate_lane_signal{route_cluster="chat",signal="headers"} 1`,
 		`headgate_lane_signal{route_cluster="chat",signal="witness"} 0`,
+		`headgate_lane_max_concurrent{route_cluster="chat"} 40`,
+		`headgate_lane_level_active_exchanges{level="high",route_cluster="chat"} 2`,
+		`headgate_lane_level_queued_exchanges{level="low",route_cluster="chat"} 3`,
 		`headgate_lane_headers_at_once{route_cluster="chat"} 1`,
 		`headgate_lane_shadow_decisions_total{outcome="queue",route_cluster="chat"} 12`,
 		`headgate_lane_probes_total{outcome="admit",route_cluster="chat"} 6`,

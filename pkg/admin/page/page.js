@@ -113,7 +113,7 @@
     c.append(element("dl", {},
       term("Limit", field("currentLimit", s.currentLimit)),
       term("Active cost", field("activeCost", s.activeCost)),
-      term("Active", field("activeCount", s.activeCount)),
+      term("Active", field("activeCount", s.activeCount, s.maxConcurrent ? s.activeCount + " of " + s.maxConcurrent : undefined)),
       term("Utilisation", field("utilization", s.utilization, percent(s.utilization))),
       term("Queued cost", field("queuedCost", queuedCost)),
       term("Queued", field("queuedCount", queuedCount)),
@@ -121,6 +121,10 @@
       term("Refused by lanes", field("rejectedCount", s.rejectedCount)),
       term("First token seen in", field("signal", s.signal, s.signal ? s.signal + (s.headersAtOnce ? ", which come at once: says nothing" : "") : "no response yet")),
       term("Last step", field("lastReason", s.lastReason, s.lastReason || "none"))));
+    if (s.levels.length > 0) {
+      c.append(element("p", { class: "levels" }, "Priority levels: " + s.levels.map((l) =>
+        l.name + " (" + percent(l.share) + "): " + l.activeCount + " run, " + l.queuedCount + " wait").join("; ") + "."));
+    }
     if (points.length > 1) {
       c.append(
         element("figure", {},
