@@ -233,7 +233,7 @@ func TestNumbersStayAboveWhatWasSeenOverAFailover(t *testing.T) {
 func TestSessionsLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, server *stack.Redis) {
-		ctx := within(t, 2*time.Minute)
+		ctx := within(t, 10*time.Minute)
 		s := onRedis(settings("acct-1", "acct-2", "acct-3"), server.Addr)
 		s.History = 0
 		svc := newService(t, s)

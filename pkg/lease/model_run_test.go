@@ -121,8 +121,8 @@ func (w *world) storedCooldown(t *rapid.T, c string, from, to time.Time) time.Ti
 	if old := w.cooldown[c]; old.After(to) && sameMillisecond(old, got) {
 		return got
 	}
-	if till == 0 && w.now().After(to) {
-		return to // over before it was read
+	if now := w.now(); till == 0 && !now.Before(from) {
+		return now // over before it was read
 	}
 	if till < from.UnixMilli() || till > to.UnixMilli() {
 		t.Fatalf("%s is in cooldown until %v, want between %v and %v", c, got, from, to)

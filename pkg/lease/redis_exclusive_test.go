@@ -282,7 +282,7 @@ func TestNeverTwoOwnersWhateverHappensToTheStore(t *testing.T) {
 func disturbedFight(t *testing.T, server *stack.Redis, disturb func(context.Context, *stack.Redis, []*stack.Relay) error) {
 	sidecars, relays := disturbed(t, server.Addr)
 	r := newRivals(t, sidecars...)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	var fighting sync.WaitGroup
 	fighting.Go(func() { r.fight(ctx, 8) })
