@@ -15,6 +15,7 @@ import (
 	envoyconf "github.com/headgate/headgate/deploy/envoy"
 	"github.com/headgate/headgate/internal/stack"
 	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/config"
 )
 
@@ -75,7 +76,11 @@ func TestEnvoyAcceptsTheOutput(t *testing.T) {
 	wide.Tenant.Sources = []config.Source{{Metadata: "envoy.filters.http.jwt_authn/payload/sub"}, {Attribute: "source.address"}}
 	named := config.Default()
 	named.Listen.GRPC, named.Listen.API = "headgate.gateway.svc:9002", ""
+	framed := demo(t)
+	framed.Bytes.Count = budget.CountFramed
+	framed.Clusters["open"] = config.Cluster{Lanes: adaptive.Settings{Mode: adaptive.Off}, Protocol: config.HTTP1}
 	for name, text := range map[string]string{
+		"framed, and a cluster without lanes":    render(t, framed, envoyconf.Options{}),
 		"the shipped bootstrap":                  render(t, demo(t), envoyconf.Options{}),
 		"failing open":                           render(t, demo(t), envoyconf.Options{FailOpen: true}),
 		"a unix socket, no leases":               render(t, unix, envoyconf.Options{}),
@@ -106,6 +111,34 @@ func TestRenderFollowsTheSettings(t *testing.T) {
 		"the defaults wait 8 s, so Envoy waits 10 s": {
 			want: []string{"message_timeout: 10s", "per_connection_buffer_limit_bytes: 1048576", "failure_mode_allow: false"},
 			not:  []string{"The namespaces that the configured tenant and principal sources read"},
+		},
+		"no variants of routes where lanes want the body": {not: []string{"name: content-length", "request_timeout"}},
+		"small bodies stay with Envoy where nothing governs": {
+			change: func(c *config.Config) {
+				c.Clusters["default"] = config.Cluster{Lanes: adaptive.Settings{Mode: adaptive.Off}}
+			},
+			want: []string{"match: prefix: / headers: - name: content-length range_match: {start: 0, end: 32769} route: {cluster: default, timeout: 0s}",
+				"processing_mode: {request_header_mode: SEND, request_body_mode: NONE, request_trailer_mode: SKIP, response_header_mode: SKIP,"},
+			not: []string{"safe_regex"},
+		},
+		"but not where messages are capped": {
+			change: func(c *config.Config) {
+				c.Clusters["default"] = config.Cluster{Lanes: adaptive.Settings{Mode: adaptive.Off}}
+				c.Bytes.Structure.HardMaxMessages = 1
+			},
+			not: []string{"name: content-length"},
+		},
+		"framed bodies stay with Envoy": {
+			change: func(c *config.Config) { c.Bytes.Count = budget.CountFramed },
+			want: []string{`match: path: /v1/messages case_sensitive: false headers: - name: content-length string_match: {safe_regex: {regex: "0|[1-9][0-9]{0,17}"}} route: {cluster: chat`,
+				"request_body_mode: NONE, request_trailer_mode: SKIP, response_header_mode: SEND, response_body_mode: NONE, response_trailer_mode: SEND}", "request_timeout: 300s"},
+		},
+		"framed, with lanes that see the response": {
+			change: func(c *config.Config) {
+				c.Bytes.Count = budget.CountFramed
+				c.Clusters["chat"] = config.Cluster{Lanes: adaptive.Settings{Mode: adaptive.Enforce, FirstToken: adaptive.FirstTokenBody}}
+			},
+			want: []string{"request_body_mode: NONE, request_trailer_mode: SKIP, response_header_mode: SEND, response_body_mode: STREAMED,"},
 		},
 		"a longer decision, idle time included": {
 			change: func(c *config.Config) { c.Decision.MaxWait, c.Decision.UploadIdle = 30*time.Second, 5*time.Second },
@@ -258,5 +291,21 @@ func TestRenderRefusesWhatItCannotRender(t *testing.T) {
 				t.Errorf("Render = %v, want an error with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestFramedBodiesAreReadWhereALeaseNeedsThem: which connections may serve a request depends on the model that its body names.
+func TestFramedBodiesAreReadWhereALeaseNeedsThem(t *testing.T) {
+	for models, want := range map[string]bool{"*": true, "gpt-4o": false} {
+		c := demo(t)
+		c.Bytes.Count = budget.CountFramed
+		connections := c.Leases.Pools["leased"].Connections
+		for i := range connections {
+			connections[i].Models = []string{models}
+		}
+		text := strings.Join(strings.Fields(render(t, c, envoyconf.Options{Part: envoyconf.Routes})), " ")
+		if got := strings.Contains(text, "prefix: /leased/ case_sensitive: false headers: - name: content-length"); got != want {
+			t.Errorf("models %s: bodies stay with Envoy: %t, want %t", models, got, want)
+		}
 	}
 }

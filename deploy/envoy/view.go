@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/pkg/adaptive"
+	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/lease"
 )
@@ -40,6 +41,7 @@ type view struct {
 	Minor                        int // of the version of Envoy
 	MessageTimeout, StreamIdle   string
 	BufferLimit                  int64
+	RequestTimeout               string // what an upload may take where nobody else looks after it; empty: the sidecar does
 	ConnectionWindow             int64
 	Attributes                   []string
 	MetadataNamespaces           []string
@@ -85,6 +87,8 @@ type route struct {
 	Base                                          string // the route cluster that a connection's requests come from
 	Witnessed                                     bool   // its first tokens are for the witness to see
 	AnyCase                                       bool   // of the path
+	Length                                        string // which content-length it is for, as a header matcher; empty is any, and none
+	Mode                                          string // processing_mode of those
 }
 
 func newView(c *config.Config, o Options) (*view, error) {
@@ -92,7 +96,7 @@ func newView(c *config.Config, o Options) (*view, error) {
 		ProcessorCluster: "headgate", APICluster: "headgate-api",
 		WitnessFilter: "envoy.filters.http.ext_proc.witness", ResponseBody: "NONE",
 		FailOpen:       o.FailOpen,
-		StreamIdle:     strconv.FormatFloat(cmp.Or(o.StreamIdle, DefaultStreamIdle).Seconds(), 'f', -1, 64) + "s",
+		StreamIdle:     seconds(cmp.Or(o.StreamIdle, DefaultStreamIdle)),
 		MessageTimeout: messageTimeout(c),
 		BufferLimit:    max(leastBuffer, 2*int64(c.Decision.Window)),
 		MutableHeaders: mutableHeaders,
@@ -102,6 +106,9 @@ func newView(c *config.Config, o Options) (*view, error) {
 	if v.Minor, err = minorOf(o.EnvoyVersion); err != nil {
 		return nil, err
 	}
+	if c.Bytes.Count == budget.CountFramed {
+		v.RequestTimeout = seconds(c.Bytes.UploadMaxTime)
+	}
 	v.ConnectionWindow = min(windowsPerConnection*v.BufferLimit, 1<<31-1)
 	v.Attributes, v.MetadataNamespaces = evidence(c)
 	upstreamAt, err := v.resolve(c, o)
@@ -110,9 +117,13 @@ func newView(c *config.Config, o Options) (*view, error) {
 	}
 	v.Routes = routes(c)
 	v.watchResponses(c)
+	v.Routes = withUnread(v.Routes, c, v.ResponseBody)
 	v.Upstreams = upstreams(c, v.Routes, upstreamAt)
 	return v, nil
 }
+
+// seconds writes a duration as Envoy does.
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s" }
 
 // upstreams returns the clusters that the routes name, each once, all at one address. A connection's cluster speaks what the
 // cluster whose requests it takes speaks, unless it has settings of its own.

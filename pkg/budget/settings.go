@@ -12,6 +12,7 @@ import (
 type Settings struct {
 	LargeBody       size.Bytes            `yaml:"largeBody" env:"OMNIROUTE_CHAT_LARGE_BODY_BYTES" min:"1" doc:"A body is heavy, and reserves from the byte budget, from this many bytes on. Lighter bodies touch no counter."`
 	HardMaxBody     size.Bytes            `yaml:"hardMaxBody" env:"OMNIROUTE_CHAT_HARD_MAX_BODY_BYTES" min:"0" doc:"A body of more bytes is refused with 413, declared or actual. 0 admits only empty bodies."`
+	Count           Count                 `yaml:"count" enum:"received,framed" doc:"What is counted of a body whose length is declared: the bytes received, or the length, which Envoy holds clients to. With framed such bodies do not come to the sidecar at all (extproc envoy prints the routes for it), which reads nothing in them: they are priced by their length, and structure does not apply."`
 	Budget          memory.BudgetSettings `yaml:"budget" doc:"How the process-wide byte budget is derived from the protected process's memory limit."`
 	Queue           QueueSettings         `yaml:"queue" doc:"What heavy bodies do while the budget is taken."`
 	HeavySlots      *int                  `yaml:"heavySlots" env:"OMNIROUTE_CHAT_MAX_HEAVY_IN_FLIGHT" min:"1" doc:"Opt-in cap on heavy requests in flight; null means no count cap."`
@@ -23,6 +24,15 @@ type Settings struct {
 	UploadMinRate   size.Bytes            `yaml:"uploadMinRate" min:"0" max:"1GiB" doc:"Least bytes a second of an incomplete upload, as a mean over uploadTimeout; a slower one is refused in the same way. 0: any byte counts. A gRPC stream is not refused for it, but gives back what it has reserved."`
 	UploadMaxTime   time.Duration         `yaml:"uploadMaxTime" min:"1s" max:"24h" doc:"While others lack bytes, an incomplete upload must be fast enough to bring what it has reserved within this time."`
 }
+
+// Count says what is counted of a body whose length is declared.
+type Count string
+
+// The two things to count.
+const (
+	CountReceived Count = "received" // the bytes, as they arrive
+	CountFramed   Count = "framed"   // the declared length, for which HTTP's framing vouches
+)
 
 // QueueSettings bound the wait for bytes.
 type QueueSettings struct {
@@ -59,11 +69,20 @@ const (
 	ReleaseAtResponseEnd   ReleaseAt = "responseEnd"
 )
 
+// smallShare is the part of largeBody up to which a body is small. One byte of JSON can make one value of half a hundred bytes in
+// the memory of who parses it, eight times what ordinary JSON makes: what is smaller than an eighth of a body that touches no
+// counter costs no more than that, however it is built.
+const smallShare = 8
+
+// SmallBody is the largest body whose structure cannot matter, in bytes.
+func (s Settings) SmallBody() int64 { return int64(s.LargeBody) / smallShare }
+
 // DefaultSettings are the documented defaults.
 func DefaultSettings() Settings {
 	return Settings{
 		LargeBody:     256 << 10,
 		HardMaxBody:   50 << 20,
+		Count:         CountReceived,
 		Budget:        memory.DefaultBudgetSettings(),
 		Queue:         QueueSettings{MaxWait: 2 * time.Second, CalmWait: 250 * time.Millisecond, MaxQueuedBytes: 4 << 20},
 		MemoryRatio:   0.75,

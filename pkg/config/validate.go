@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/pkg/budget"
 )
 
 // leastSecret is the least length of the fan-out secret in bytes: what an HMAC-SHA256 key should have, and long enough
@@ -20,6 +22,7 @@ func (c *Config) check(r *report) {
 	c.checkPriority(r)
 	c.checkTenantNames(r)
 	r.addAll("bytes", c.Bytes.Budget.Validate())
+	c.checkCount(r)
 	r.addAll("pressure", c.Pressure.Validate())
 	r.addAll("leases", c.Leases.Validate())
 	c.checkClusters(r)
@@ -57,6 +60,13 @@ func (c *Config) checkListen(r *report) {
 		if !strings.HasSuffix(address, ":0") {
 			takenBy[address] = l.path
 		}
+	}
+}
+
+// checkCount keeps a cap on messages away from bodies that are not read.
+func (c *Config) checkCount(r *report) {
+	if c.Bytes.Count == budget.CountFramed && c.Bytes.Structure.HardMaxMessages > 0 && !r.touched("bytes.count") {
+		r.add("bytes.count", "framed does not read bodies whose length is declared, so that bytes.structure.hardMaxMessages, %d, cannot hold", c.Bytes.Structure.HardMaxMessages)
 	}
 }
 

@@ -88,3 +88,11 @@ func (b *body) tooManyMessages(s budget.StructureSettings) bool {
 	uncountable := f.Exhausted || (b.seen > 0 && !f.Known && (!b.scans || b.over))
 	return f.Messages > s.HardMaxMessages || (uncountable && s.Uncountable == budget.RefuseUncountable)
 }
+
+// needsNoBody reports a body that nothing would be done with: its route cluster has neither lanes nor leases, and it declares no
+// more bytes than budget.SmallBody, which Envoy holds the client to.
+func (x *exchange) needsNoBody() bool {
+	bytes := &x.policy.config.Bytes
+	return x.settings.Lanes.Mode == adaptive.Off && !x.leaseGoverns() && bytes.Structure.HardMaxMessages == 0 && !x.facts.upgrade &&
+		x.body.declared >= 0 && x.body.declared <= bytes.SmallBody()
+}

@@ -30,6 +30,7 @@ type exchange struct {
 	timing   timing
 
 	headersSuffice bool // the decision needs nothing but the headers
+	unread         bool // nothing would be done with the body: the exchange is let go with the headers' answer
 	idled          bool // the upload paused and the decision was taken on what had arrived
 	decided        bool // answers go out as messages come
 	reported       bool // the decision is counted
@@ -91,7 +92,8 @@ func (x *exchange) begin(first *wire.Message) {
 	if x.body.over && !first.EndOfStream {
 		x.body.seen = max(0, x.body.declared) // all that will ever be known of it
 	}
-	x.headersSuffice = x.body.over || x.facts.bodyless || x.facts.upgrade || x.facts.grpc ||
+	x.unread = x.plan.mayLeave(false) && x.needsNoBody()
+	x.headersSuffice = x.body.over || x.unread || x.facts.bodyless || x.facts.upgrade || x.facts.grpc ||
 		(!x.plan.withholdsHeaders() && x.leaseGoverns())
 	x.moot = first.Phase >= wire.ResponseHeaders // a filter before us answered, and Envoy shows us only that
 	// What the upstream gets before the decision is charged as it comes.
@@ -183,7 +185,7 @@ func (x *exchange) release() {
 
 // nothingGoverns reports whether the exchange can go on without us.
 func (x *exchange) nothingGoverns() bool {
-	return x.plan.mayLeave(x.body.over) && (x.body.over || x.facts.upgrade) && !x.reservation.held() && !x.permit.held &&
+	return x.plan.mayLeave(x.body.over) && (x.body.over || x.unread || x.facts.upgrade) && !x.reservation.held() && !x.permit.held &&
 		x.lease.keep == nil && x.replies.empty()
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	envoyconf "github.com/headgate/headgate/deploy/envoy"
 	"github.com/headgate/headgate/internal/stack"
+	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/test/bench/load"
 )
@@ -118,7 +120,7 @@ func (b *bench) startArm(ctx context.Context, s server, socket string) error {
 	if socket == "unix" {
 		a.grpc = "unix://" + filepath.Join(b.dir, name+".sock")
 	}
-	text := fmt.Sprintf(settings, a.grpc, a.admin, "") + s.clusters
+	text := a.settings("") + s.clusters
 	if s.redis {
 		if a.store, err = stack.StartRedis(ctx, stack.RedisOptions{Binary: b.redis}); err != nil {
 			return err
@@ -127,7 +129,7 @@ func (b *bench) startArm(ctx context.Context, s server, socket string) error {
 	}
 	if s.name == withLeases {
 		a.api = ports[2]
-		text = fmt.Sprintf(settings, a.grpc, a.admin, a.api) + fmt.Sprintf(s.clusters, a.store.Addr)
+		text = a.settings(a.api) + fmt.Sprintf(s.clusters, a.store.Addr)
 	}
 	file := filepath.Join(b.dir, name+".yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -149,6 +151,11 @@ func (b *bench) startArm(ctx context.Context, s server, socket string) error {
 		a.envoy, err = b.startEnvoy(ctx, c, s.envoy)
 	}
 	return err
+}
+
+// settings of the server, but for its clusters.
+func (a *arm) settings(api string) string {
+	return fmt.Sprintf(settings, a.grpc, a.admin, api, cmp.Or(a.counts, budget.CountReceived))
 }
 
 // fileName keeps what may stand in the name of a file.
