@@ -6,16 +6,14 @@ import (
 	"time"
 )
 
-// DefaultMaxLanes is how many tenants one controller tells apart.
-const DefaultMaxLanes = 1000
+// defaultMaxLanes is how many tenants one controller tells apart.
+const defaultMaxLanes = 1000
 
 // Controller limits one route cluster. All its state is behind one mutex, whose critical sections do no I/O, never
 // block, and end with nothing waiting that could have been let in.
 type Controller struct {
 	off    atomic.Bool // mode is off: requests pass without touching the lock
 	epoch0 time.Time   // what clock counts from
-
-	onStep func(reason StepReason, from, to int) // never changes; nil = nobody listens
 
 	mu       sync.Mutex
 	settings Settings
@@ -74,13 +72,12 @@ func New(s Settings) (*Controller, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	return newController(s, DefaultMaxLanes, nil), nil
+	return newController(s, defaultMaxLanes), nil
 }
 
-func newController(s Settings, maxLanes int, onStep func(StepReason, int, int)) *Controller {
+func newController(s Settings, maxLanes int) *Controller {
 	c := &Controller{
 		epoch0:   time.Now(),
-		onStep:   onStep,
 		settings: s,
 		part:     s.part(),
 		lanes:    lanes{byID: make(map[string]*lane), max: max(1, maxLanes)},
@@ -177,9 +174,8 @@ func (c *Controller) Observe(s Severity) {
 	w.peak = max(w.peak, s)
 	if s == Critical && c.settings.Mode != Off && !w.cutWithin(c.now, c.settings.Window) {
 		w.lastCut, w.everCut = c.now, true
-		before := c.state.limit
-		c.state.limit = max(c.part.MinLimit, scale(before, c.settings.CriticalDecreaseFactor))
-		c.steppedLocked(StepCritical, before)
+		c.state.limit = max(c.part.MinLimit, scale(c.state.limit, c.settings.CriticalDecreaseFactor))
+		c.steppedLocked(StepCritical)
 	}
 	c.dispatchLocked() // the lanes' keys have moved with the time
 }

@@ -36,7 +36,7 @@ func TestLanesAreForgottenWhenIdle(t *testing.T) {
 func TestManyTenantsOneByOne(t *testing.T) {
 	t.Parallel()
 	s := benchSettings()
-	c := newController(s, 1000, nil)
+	c := newController(s, 1000)
 	r := rig{t, c}
 	for i := range 100_000 {
 		p := r.ask(fmt.Sprint("tenant ", i), 5, Admitted)
@@ -52,7 +52,7 @@ func TestAtTheCapTheLongestIdleGoes(t *testing.T) {
 	t.Parallel()
 	s := limited(10, 4, 40)
 	s.VirtualLanes = true
-	r := rig{t, newController(s, 3, nil)}
+	r := rig{t, newController(s, 3)}
 	busy := r.ask("busy", 1, Admitted)
 	done(r.ask("first", 1, Admitted), r.ask("second", 1, Admitted))
 	done(r.ask("first", 1, Admitted)) // now second has been idle for longer
@@ -72,7 +72,7 @@ func TestWhenAllLanesAreBusyNewcomersShareOne(t *testing.T) {
 	t.Parallel()
 	s := limited(10, 2, 40)
 	s.VirtualLanes = true
-	r := rig{t, newController(s, 2, nil)}
+	r := rig{t, newController(s, 2)}
 	a := r.ask("a", 10, Admitted)
 	b := r.ask("b", 1, Waiting)
 	x, y := r.ask("x", 1, Waiting), r.ask("y", 1, Waiting)

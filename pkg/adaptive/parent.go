@@ -41,10 +41,10 @@ const (
 
 // Why a token does not verify.
 var (
-	ErrTokenMalformed = errors.New("parent token is malformed")
-	ErrTokenForged    = errors.New("parent token was not issued under this secret")
-	ErrTokenExpired   = errors.New("parent token has expired")
-	ErrTokenDepth     = errors.New("parent token is nested too deeply")
+	errTokenMalformed = errors.New("parent token is malformed")
+	errTokenForged    = errors.New("parent token was not issued under this secret")
+	errTokenExpired   = errors.New("parent token has expired")
+	errTokenDepth     = errors.New("parent token is nested too deeply")
 )
 
 // NewParentTokens makes an issuer. A nil secret is a random one, good for this process; replicas share a configured one.
@@ -79,22 +79,22 @@ func (t *ParentTokens) Issue(p Parent) string {
 // values and never contain the token.
 func (t *ParentTokens) Verify(token string) (Parent, error) {
 	if len(token) > maxToken {
-		return Parent{}, fmt.Errorf("%w: longer than %d bytes", ErrTokenMalformed, maxToken)
+		return Parent{}, fmt.Errorf("%w: longer than %d bytes", errTokenMalformed, maxToken)
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(token) != base64.RawURLEncoding.EncodedLen(len(b)) { // the decoder skips line breaks
-		return Parent{}, fmt.Errorf("%w: not base64url", ErrTokenMalformed)
+		return Parent{}, fmt.Errorf("%w: not base64url", errTokenMalformed)
 	}
 	if len(b) < tokenHeader+sha256.Size {
-		return Parent{}, fmt.Errorf("%w: too short", ErrTokenMalformed)
+		return Parent{}, fmt.Errorf("%w: too short", errTokenMalformed)
 	}
 	signed, code := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
 	if !hmac.Equal(code, t.sign(signed)) {
-		return Parent{}, ErrTokenForged
+		return Parent{}, errTokenForged
 	}
 	lane := int(signed[tokenHeader-1])
 	if signed[0] != tokenVersion || len(signed) < tokenHeader+lane {
-		return Parent{}, fmt.Errorf("%w: unknown layout", ErrTokenMalformed)
+		return Parent{}, fmt.Errorf("%w: unknown layout", errTokenMalformed)
 	}
 	p := Parent{
 		Lane:    string(signed[tokenHeader : tokenHeader+lane]),
@@ -104,9 +104,9 @@ func (t *ParentTokens) Verify(token string) (Parent, error) {
 	}
 	switch {
 	case !time.Now().Before(p.Expires):
-		return Parent{}, ErrTokenExpired
+		return Parent{}, errTokenExpired
 	case p.Depth < 1 || p.Depth > t.maxDepth:
-		return Parent{}, fmt.Errorf("%w: %d, at most %d", ErrTokenDepth, p.Depth, t.maxDepth)
+		return Parent{}, fmt.Errorf("%w: %d, at most %d", errTokenDepth, p.Depth, t.maxDepth)
 	}
 	return p, nil
 }

@@ -52,15 +52,15 @@ func TestParentTokenIsRefused(t *testing.T) {
 		token  string
 		want   error
 	}{
-		"empty":               {tokens, "", ErrTokenMalformed},
-		"not base64":          {tokens, "~~~~", ErrTokenMalformed},
-		"cut":                 {tokens, good[:20], ErrTokenMalformed},
-		"a line break":        {tokens, good[:20] + "\n" + good[20:], ErrTokenMalformed},
-		"too long":            {tokens, strings.Repeat("A", 5000), ErrTokenMalformed},
-		"another secret":      {NewParentTokens(nil, time.Minute, 2), good, ErrTokenForged},
-		"another depth":       {tokens, base64.RawURLEncoding.EncodeToString(flipped), ErrTokenForged},
-		"more at the end":     {tokens, good + "AAAA", ErrTokenForged},
-		"deeper than allowed": {NewParentTokens([]byte("secret"), time.Minute, 1), good, ErrTokenDepth},
+		"empty":               {tokens, "", errTokenMalformed},
+		"not base64":          {tokens, "~~~~", errTokenMalformed},
+		"cut":                 {tokens, good[:20], errTokenMalformed},
+		"a line break":        {tokens, good[:20] + "\n" + good[20:], errTokenMalformed},
+		"too long":            {tokens, strings.Repeat("A", 5000), errTokenMalformed},
+		"another secret":      {NewParentTokens(nil, time.Minute, 2), good, errTokenForged},
+		"another depth":       {tokens, base64.RawURLEncoding.EncodeToString(flipped), errTokenForged},
+		"more at the end":     {tokens, good + "AAAA", errTokenForged},
+		"deeper than allowed": {NewParentTokens([]byte("secret"), time.Minute, 1), good, errTokenDepth},
 	} {
 		if p, err := tc.tokens.Verify(tc.token); !errors.Is(err, tc.want) || p != (Parent{}) {
 			t.Errorf("%s: %+v, %v, want %v", name, p, err, tc.want)
@@ -78,7 +78,7 @@ func TestParentTokenExpires(t *testing.T) {
 			t.Errorf("a millisecond early: %v", err)
 		}
 		time.Sleep(time.Millisecond)
-		if _, err := tokens.Verify(token); !errors.Is(err, ErrTokenExpired) {
+		if _, err := tokens.Verify(token); !errors.Is(err, errTokenExpired) {
 			t.Errorf("in time: %v", err)
 		}
 	})

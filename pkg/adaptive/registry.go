@@ -15,28 +15,19 @@ type Registry struct {
 	mu       sync.Mutex // writers
 	settings func(cluster string) Settings
 	maxLanes int
-	onStep   func(cluster string, reason StepReason, from, to int)
 	severity Severity
 	shutdown bool
 }
 
 // NewRegistry makes a registry. settings must answer for every cluster; maxLanes bounds the tenants that one controller
-// tells apart, 0 means DefaultMaxLanes.
+// tells apart, 0 means defaultMaxLanes.
 func NewRegistry(settings func(cluster string) Settings, maxLanes int) *Registry {
 	if maxLanes <= 0 {
-		maxLanes = DefaultMaxLanes
+		maxLanes = defaultMaxLanes
 	}
 	r := &Registry{settings: settings, maxLanes: maxLanes}
 	r.byCluster.Store(&map[string]*Controller{})
 	return r
-}
-
-// OnStep reports every change of a limit that a controller made from now on makes, on a goroutine of its own. It is for
-// the log; Snapshot counts the steps.
-func (r *Registry) OnStep(f func(cluster string, reason StepReason, from, to int)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.onStep = f
 }
 
 // Controller is the cluster's controller. Settings that are not valid, which configuration has refused long before, make
@@ -56,11 +47,7 @@ func (r *Registry) Controller(cluster string) *Controller {
 		s = DefaultSettings()
 		s.Mode = Off
 	}
-	var onStep func(StepReason, int, int)
-	if report := r.onStep; report != nil {
-		onStep = func(reason StepReason, from, to int) { report(cluster, reason, from, to) }
-	}
-	c := newController(s, r.maxLanes, onStep)
+	c := newController(s, r.maxLanes)
 	c.Observe(r.severity)
 	if r.shutdown {
 		c.Shutdown()

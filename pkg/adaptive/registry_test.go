@@ -73,19 +73,3 @@ func TestRegistryTurnsOffWhatHasNoValidSettings(t *testing.T) {
 		t.Errorf("answer %d", got)
 	}
 }
-
-func TestRegistryReportsSteps(t *testing.T) {
-	t.Parallel()
-	r := NewRegistry(func(string) Settings { return baseSettings() }, 0)
-	got := make(chan [2]int, 1)
-	r.OnStep(func(cluster string, reason StepReason, from, to int) {
-		if cluster == "chat" && reason == StepCritical {
-			got <- [2]int{from, to}
-		}
-	})
-	r.Controller("chat")
-	r.Observe(Critical)
-	if step := <-got; step != [2]int{20, 10} {
-		t.Errorf("limit %v, want 20 -> 10", step)
-	}
-}

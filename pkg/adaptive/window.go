@@ -91,7 +91,7 @@ func (c *Controller) rollLocked(now int64) {
 	if c.state.since == 0 {
 		w.shedAt = end
 	}
-	c.steppedLocked(reason, before)
+	c.steppedLocked(reason)
 	if w.capacity > 0 {
 		w.utilization = w.busy / w.capacity
 	}
@@ -116,9 +116,8 @@ func (c *Controller) quietLocked(n int64) {
 	}
 	if w.utilization <= c.settings.UtilizationLow && !c.starvedLocked() && w.severity == Normal && c.state.limit < c.part.InitialLimit {
 		rise := n * int64(c.settings.recovery())
-		before := c.state.limit
-		c.state.limit = int(min(int64(c.part.InitialLimit), int64(before)+rise))
-		c.steppedLocked(StepRecover, before)
+		c.state.limit = int(min(int64(c.part.InitialLimit), int64(c.state.limit)+rise))
+		c.steppedLocked(StepRecover)
 	}
 	w.next(w.end + n*int64(c.settings.Window))
 }
@@ -169,11 +168,8 @@ func (c *Controller) learnLocked(p *Permit, o Outcome) {
 	}
 }
 
-// steppedLocked counts a step and reports one that moved the limit.
-func (c *Controller) steppedLocked(r StepReason, before int) {
+// steppedLocked counts a step.
+func (c *Controller) steppedLocked(r StepReason) {
 	c.counts.steps[r]++
 	c.window.lastReason = r
-	if c.onStep != nil && c.state.limit != before {
-		go c.onStep(r, before, c.state.limit) // at most one in a window, and not under the lock
-	}
 }

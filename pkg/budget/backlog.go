@@ -12,7 +12,7 @@ type Backlog struct {
 // Backlog begins to count bytes that wait under a fairness key. Exactly one result is non-nil.
 func (c *Controller) Backlog(key string, bytes int64) (*Backlog, *Refusal) {
 	if key == "" {
-		key = Anonymous
+		key = anonymous
 	}
 	b := &Backlog{c: c, refused: make(chan struct{})}
 	c.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/pkg/budget/memory"
 )
 
-// Anonymous is the fairness key of requests that name none.
-const Anonymous = "anonymous"
+// anonymous is the fairness key of requests that name none.
+const anonymous = "anonymous"
 
 // Controller shares one byte budget, and optionally a number of slots, among heavy requests. Its methods never block on
 // anything but a short lock. All are safe for concurrent use.
@@ -89,7 +89,7 @@ func (c *Controller) Wake() {
 // waiter when it has to wait for some, or a refusal.
 func (c *Controller) Acquire(r Request) (*Hold, *Waiter, *Refusal) {
 	if r.Key == "" {
-		r.Key = Anonymous
+		r.Key = anonymous
 	}
 	r.Bytes = max(r.Bytes, 0)
 

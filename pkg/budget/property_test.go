@@ -55,7 +55,7 @@ func (w *world) acquire(t *rapid.T) {
 	}
 	w.c.mu.Lock()
 	idle := w.c.queue.empty() && w.pressure.Severity < memory.Critical && w.c.roomLocked(a.Bytes) && w.c.slotLocked(w.pressure)
-	key := w.c.accounts.join(cmp.Or(a.Key, Anonymous))
+	key := w.c.accounts.join(cmp.Or(a.Key, anonymous))
 	idle = idle && !w.c.barredLocked(key, a.Bytes)
 	w.c.accounts.leave(key)
 	w.c.mu.Unlock()

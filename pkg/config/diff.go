@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Changed lists the paths whose values differ, in the order of the schema. Lists count as one value.
-func Changed(old, new *Config) []string {
+// changedPaths lists the paths whose values differ, in the order of the schema. Lists count as one value.
+func changedPaths(old, new *Config) []string {
 	return changedSection(reflect.ValueOf(old).Elem(), reflect.ValueOf(new).Elem(), "")
 }
 
-// NeedsRestart lists the changed paths that only a restart brings into effect, because what they configure is made once.
-func NeedsRestart(old, new *Config) []string {
+// needsRestart lists the changed paths that only a restart brings into effect, because what they configure is made once.
+func needsRestart(old, new *Config) []string {
 	fixed := restartPaths(reflect.TypeFor[Config](), "")
-	return slices.DeleteFunc(Changed(old, new), func(path string) bool {
+	return slices.DeleteFunc(changedPaths(old, new), func(path string) bool {
 		return !slices.ContainsFunc(fixed, func(f string) bool { return f == path || encloses(f, path) })
 	})
 }

@@ -116,13 +116,13 @@ tenant: {maxLanes: 5}
 log: {level: debug}
 `)
 	want := "listen.api tenant.maxLanes principalSources bytes.queue.maxWait bytes.heavySlots clusters.a.lanes.minLimit clusters.b clusters.c log.level"
-	if got := strings.Join(Changed(old, now), " "); got != want {
+	if got := strings.Join(changedPaths(old, now), " "); got != want {
 		t.Errorf("expected %s\ngot      %s", want, got)
 	}
-	if got := strings.Join(NeedsRestart(old, now), " "); got != "listen.api tenant.maxLanes log.level" {
+	if got := strings.Join(needsRestart(old, now), " "); got != "listen.api tenant.maxLanes log.level" {
 		t.Errorf("expected that listen.api, tenant.maxLanes and log.level need a restart, got %s", got)
 	}
-	if got := Changed(now, now); len(got) != 0 {
+	if got := changedPaths(now, now); len(got) != 0 {
 		t.Errorf("expected no change to itself, got %q", got)
 	}
 }
@@ -158,7 +158,7 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 		if len(r.faults) > 0 {
 			rt.Fatalf("faults %v in\n%s", r.faults, data)
 		}
-		if changed := Changed(c, back); len(changed) > 0 {
+		if changed := changedPaths(c, back); len(changed) > 0 {
 			rt.Fatalf("%q differ after reading back\n%s", changed, data)
 		}
 		if c.Hash() != back.Hash() {

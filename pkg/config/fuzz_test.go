@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("not read back: %v\n%s", err, data)
 		}
-		if changed := Changed(c, back); len(changed) > 0 || c.Hash() != back.Hash() {
+		if changed := changedPaths(c, back); len(changed) > 0 || c.Hash() != back.Hash() {
 			t.Fatalf("%q differ after reading back\n%s", changed, data)
 		}
 	})

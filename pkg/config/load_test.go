@@ -39,7 +39,7 @@ principals: [{id: team-a, keySHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b
 func TestExampleOfTheDesign(t *testing.T) {
 	t.Parallel()
 	c := mustLoad(t, example)
-	changed := Changed(Default(), c)
+	changed := changedPaths(Default(), c)
 	want := []string{"tenant.sources", "clusters.chat", "leases.pools.chat", "principals"}
 	if !slices.Equal(changed, want) {
 		t.Errorf("everything else in it is the default; expected %q to differ, got %q", want, changed)
@@ -65,7 +65,7 @@ func TestNoFileAndAnEmptyMappingMeanTheDefaults(t *testing.T) {
 	for _, text := range []string{"", "{}", "bytes:\nclusters:\n  chat:\nleases: {pools: , store: {redis: {addrs: }}}\n"} {
 		c := mustLoad(t, text)
 		delete(c.Clusters, "chat")
-		if changed := Changed(Default(), c); len(changed) != 0 {
+		if changed := changedPaths(Default(), c); len(changed) != 0 {
 			t.Errorf("given %q: expected the defaults, %q differ", text, changed)
 		}
 	}

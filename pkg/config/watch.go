@@ -172,7 +172,7 @@ func (w *Watcher) reload(force bool, waited time.Duration) {
 		w.failed("configuration not reloaded, the old one stays in effect", err)
 		return
 	}
-	changed := Changed(w.current, c)
+	changed := changedPaths(w.current, c)
 	if len(changed) == 0 && !force {
 		w.o.Log.Info("configuration file changed, its settings did not")
 		w.succeeded(c, 0)
@@ -195,7 +195,7 @@ func (w *Watcher) logReload(c *Config, changed []string) {
 	for _, note := range c.Notes {
 		w.o.Log.Info("configuration: " + note)
 	}
-	if paths := NeedsRestart(w.started, c); len(paths) > 0 {
+	if paths := needsRestart(w.started, c); len(paths) > 0 {
 		w.o.Log.Warn("configuration changes that need a restart are not in effect", "paths", paths)
 	}
 }

@@ -45,7 +45,7 @@ func (x *exchange) await() result {
 }
 
 // take handles one message: one answer of its own type, sent at once or when the exchange is ready for it.
-func (x *exchange) take(m *wire.Message) *Verdict {
+func (x *exchange) take(m *wire.Message) *verdict {
 	defer m.Free()
 	switch m.Phase {
 	case wire.RequestHeaders:
@@ -69,7 +69,7 @@ func (x *exchange) take(m *wire.Message) *Verdict {
 }
 
 // count takes a chunk of the request body into account, whatever was declared.
-func (x *exchange) count(m *wire.Message) *Verdict {
+func (x *exchange) count(m *wire.Message) *verdict {
 	if x.facts.upgrade || x.body.over {
 		return nil
 	}

@@ -45,7 +45,7 @@ type exchange struct {
 	lease       leaseHold        // of the session
 	outcome     adaptive.Outcome // what the response said
 	tracing     tracing
-	verdict     *Verdict // of a refusal
+	verdict     *verdict // of a refusal
 }
 
 // run is the whole life of an exchange.
@@ -166,7 +166,7 @@ func (x *exchange) conclude(end result) error {
 
 // refuse sends the immediate response. Once response headers have passed there is no place for one, and Envoy resets the
 // client's stream instead. An error of ours would not do: where Envoy fails open, the exchange would go on.
-func (x *exchange) refuse(v *Verdict) error {
+func (x *exchange) refuse(v *verdict) error {
 	frame, err := v.frame(x.facts.shape, x.facts.grpc)
 	if err != nil {
 		return status.Errorf(codes.Internal, "refusal: %v", err)
@@ -192,7 +192,7 @@ func (x *exchange) nothingGoverns() bool {
 // result is how a part of the exchange ended. The zero value means that the exchange goes on.
 type result struct {
 	kind    resultKind
-	verdict *Verdict
+	verdict *verdict
 	err     error
 }
 
@@ -208,7 +208,7 @@ const (
 
 func (r result) ok() bool { return r.kind == proceed }
 
-func refusedBy(v *Verdict) result {
+func refusedBy(v *verdict) result {
 	if v == nil {
 		return result{}
 	}

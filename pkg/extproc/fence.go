@@ -29,7 +29,7 @@ func (c *fenceCall) answered() <-chan fenceAnswer { return c.answer }
 
 // fenceGate is the last thing before forwarding: it is pending while the store is asked, which is not begun, or is begun
 // anew, while bytes are waited for.
-func (x *exchange) fenceGate() (pending bool, _ *Verdict) {
+func (x *exchange) fenceGate() (pending bool, _ *verdict) {
 	if !x.leaseGoverns() || x.lease.fenced {
 		return false, nil
 	}

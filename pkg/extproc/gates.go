@@ -8,10 +8,10 @@ import (
 // gate is one check on the way to the upstream.
 type gate struct {
 	// pass lets the exchange through, holding what it needs; or is pending until something happens; or refuses.
-	pass func(*exchange) (pending bool, refusal *Verdict)
+	pass func(*exchange) (pending bool, refusal *verdict)
 	// would is what pass would say now, without holding or counting anything: for exchanges that are only observed.
 	// nil is a gate that never refuses those.
-	would func(*exchange) *Verdict
+	would func(*exchange) *verdict
 }
 
 // gates are all of them, in their order. The first four look at the headers only, before any byte of the body is read.
@@ -30,7 +30,7 @@ var gates = []gate{
 }
 
 // pressureGate sheds while memory is critical, but for the trickle that lets a garbage-collected process recover.
-func (x *exchange) pressureGate() (bool, *Verdict) {
+func (x *exchange) pressureGate() (bool, *verdict) {
 	switch {
 	case x.underPressure() == nil:
 		return false, nil
@@ -41,7 +41,7 @@ func (x *exchange) pressureGate() (bool, *Verdict) {
 	return false, nil
 }
 
-func (x *exchange) underPressure() *Verdict {
+func (x *exchange) underPressure() *verdict {
 	if x.facts.parent != nil || x.server.pressure().Severity < memory.Critical {
 		return nil
 	}
@@ -49,19 +49,19 @@ func (x *exchange) underPressure() *Verdict {
 }
 
 // sizeGate refuses what declares too much.
-func (x *exchange) sizeGate() (bool, *Verdict) {
+func (x *exchange) sizeGate() (bool, *verdict) {
 	return false, x.countShed(x.oversized())
 }
 
 // countShed counts a refusal that byte admission knows but did not decide.
-func (x *exchange) countShed(v *Verdict) *Verdict {
+func (x *exchange) countShed(v *verdict) *verdict {
 	if v != nil && v.reason == bodyExceedsBudget {
 		x.server.bytes.Shed(budget.BodyExceedsBudget)
 	}
 	return v
 }
 
-func (x *exchange) oversized() *Verdict {
+func (x *exchange) oversized() *verdict {
 	if x.facts.conflict {
 		return newVerdict(invalidContentLength, 0)
 	}
@@ -69,7 +69,7 @@ func (x *exchange) oversized() *Verdict {
 }
 
 // tooLarge refuses bodies above the hard maximum, which holds for everybody, and those that no empty budget could hold.
-func (x *exchange) tooLarge(bytes int64) *Verdict {
+func (x *exchange) tooLarge(bytes int64) *verdict {
 	switch {
 	case bytes > int64(x.policy.config.Bytes.HardMaxBody):
 		return newVerdict(payloadTooLarge, 0)
@@ -82,7 +82,7 @@ func (x *exchange) tooLarge(bytes int64) *Verdict {
 }
 
 // evidenceGate is pending while more of the body could change the decision.
-func (x *exchange) evidenceGate() (bool, *Verdict) { return !x.evidenceIsIn(), nil }
+func (x *exchange) evidenceGate() (bool, *verdict) { return !x.evidenceIsIn(), nil }
 
 // evidenceIsIn reports whether waiting for more of the body could not change the decision, or has taken long enough.
 func (x *exchange) evidenceIsIn() bool {
@@ -91,9 +91,9 @@ func (x *exchange) evidenceIsIn() bool {
 }
 
 // messageGate holds the opt-in cap on messages.
-func (x *exchange) messageGate() (bool, *Verdict) { return false, x.overMessageLimit() }
+func (x *exchange) messageGate() (bool, *verdict) { return false, x.overMessageLimit() }
 
-func (x *exchange) overMessageLimit() *Verdict {
+func (x *exchange) overMessageLimit() *verdict {
 	if x.body.tooManyMessages(x.policy.config.Bytes.Structure) {
 		return newVerdict(messageLimit, 0)
 	}

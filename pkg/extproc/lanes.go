@@ -37,7 +37,7 @@ func (p *permit) granted() <-chan struct{} { return p.wait }
 
 // laneGate admits the exchange to its route cluster, and is pending while it waits for that. A child request of a fan-out is
 // admitted or refused at once.
-func (x *exchange) laneGate() (pending bool, _ *Verdict) {
+func (x *exchange) laneGate() (pending bool, _ *verdict) {
 	switch {
 	case x.settings.Lanes.Mode == adaptive.Off:
 		return false, nil
@@ -50,7 +50,7 @@ func (x *exchange) laneGate() (pending bool, _ *Verdict) {
 }
 
 // requestLane asks for the permit, or begins to wait for it.
-func (x *exchange) requestLane() *Verdict {
+func (x *exchange) requestLane() *verdict {
 	p := &x.permit
 	p.requested = true
 	p.cost, p.priced = x.body.cost(), x.body.bytes()
@@ -79,7 +79,7 @@ func (x *exchange) requestLane() *Verdict {
 }
 
 // endLaneWait takes in the answer of the lanes, at once or after a wait.
-func (x *exchange) endLaneWait() *Verdict {
+func (x *exchange) endLaneWait() *verdict {
 	p := &x.permit
 	p.wait = nil
 	if reason := p.adaptive.Reason(); reason != "" {
@@ -97,7 +97,7 @@ func (x *exchange) endLaneWait() *Verdict {
 }
 
 // wouldLackLane is laneGate for an exchange that only watches: it holds nothing.
-func (x *exchange) wouldLackLane() *Verdict {
+func (x *exchange) wouldLackLane() *verdict {
 	if x.settings.Lanes.Mode != adaptive.Enforce {
 		return nil
 	}

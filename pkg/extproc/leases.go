@@ -49,7 +49,7 @@ func (x *exchange) identifyCaller(m *wire.Message) {
 }
 
 // leaseSyntaxGate checks on arrival what can be checked without the store.
-func (x *exchange) leaseSyntaxGate() (bool, *Verdict) {
+func (x *exchange) leaseSyntaxGate() (bool, *verdict) {
 	if x.lease.caller != nil {
 		return false, leaseVerdict(x.lease.caller)
 	}

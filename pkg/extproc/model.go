@@ -26,7 +26,7 @@ func (x *exchange) model() string {
 
 // wrongModel refuses a body that names, after the fence has been passed, a model that the connection does not serve: behind the
 // evidence window, a second time, or where bodies follow their headers' answer. The upstream has a part of the body at the most.
-func (x *exchange) wrongModel() *Verdict {
+func (x *exchange) wrongModel() *verdict {
 	if !x.lease.fenced || x.lease.fence.Unchecked || !x.lease.byBody {
 		return nil
 	}

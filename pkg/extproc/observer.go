@@ -53,7 +53,7 @@ func (x *exchange) decision(reason string) Decision {
 }
 
 // report counts the decision, writes it into the span and, for a refusal, into the log.
-func (x *exchange) report(reason string, v *Verdict) Decision {
+func (x *exchange) report(reason string, v *verdict) Decision {
 	x.reported = true
 	d := x.decision(reason)
 	if x.tracing.span != nil {

@@ -87,14 +87,14 @@ func (r *reservation) dropBacklog() {
 func (x *exchange) exempt() bool { return x.facts.parent != nil || x.reservation.closed }
 
 // declaredGate reserves what is declared before the headers are answered, where bodies are forwarded before the decision.
-func (x *exchange) declaredGate() (pending bool, _ *Verdict) {
+func (x *exchange) declaredGate() (pending bool, _ *verdict) {
 	v := x.charge()
 	return x.reservation.waiting(), v
 }
 
 // bytesGate reserves what the body needs by now, and is pending while it waits for that. From then on what arrives is
 // charged as it comes.
-func (x *exchange) bytesGate() (pending bool, _ *Verdict) {
+func (x *exchange) bytesGate() (pending bool, _ *verdict) {
 	if !x.reservation.open {
 		x.reservation.open = true
 		x.reservation.dropBacklog()
@@ -106,7 +106,7 @@ func (x *exchange) bytesGate() (pending bool, _ *Verdict) {
 }
 
 // wouldLackBytes is bytesGate for an exchange that only watches: it holds nothing.
-func (x *exchange) wouldLackBytes() *Verdict {
+func (x *exchange) wouldLackBytes() *verdict {
 	need := x.need()
 	s := x.server.bytes.Snapshot()
 	if need == 0 || need <= s.MaxInflightBytes-s.InflightBytes {
@@ -129,7 +129,7 @@ func (x *exchange) need() int64 {
 
 // charge reserves what the body needs by now, all of it or nothing. Where the budget is taken it leaves a wait behind, and
 // answers are withheld until that is over.
-func (x *exchange) charge() *Verdict {
+func (x *exchange) charge() *verdict {
 	r, need := &x.reservation, x.need()
 	switch {
 	case !r.open || r.waiting() || need == 0 || x.exempt():
@@ -151,7 +151,7 @@ func (x *exchange) charge() *Verdict {
 }
 
 // reserve asks for a reservation, or begins to wait for one.
-func (x *exchange) reserve(bytes int64) *Verdict {
+func (x *exchange) reserve(bytes int64) *verdict {
 	hold, waiter, refusal := x.server.bytes.Acquire(budget.Request{
 		Key: x.facts.tenant.name, Bytes: bytes, MaxWait: x.waitLeft(),
 		Structure: x.body.bytes()-x.reservation.base < int64(x.policy.config.Bytes.LargeBody),
@@ -175,7 +175,7 @@ func (x *exchange) waitForBytes(w *budget.Waiter, bytes int64) {
 }
 
 // endByteWait takes in the end of a wait for bytes. More may have arrived meanwhile.
-func (x *exchange) endByteWait() *Verdict {
+func (x *exchange) endByteWait() *verdict {
 	r, now := &x.reservation, time.Now()
 	hold, refusal := r.waiter.Result()
 	r.waiter = nil
@@ -195,7 +195,7 @@ func (x *exchange) endByteWait() *Verdict {
 
 // queueBytes counts what arrived of a heavy body as waiting while the exchange waits for its lane. Nothing is reserved for
 // it meanwhile: what one route cluster needs is never waited for while holding what all share.
-func (x *exchange) queueBytes() *Verdict {
+func (x *exchange) queueBytes() *verdict {
 	r, arrived := &x.reservation, x.body.seen
 	switch {
 	case r.open || !x.permit.waiting() || x.exempt() || arrived < int64(x.policy.config.Bytes.LargeBody):
@@ -217,12 +217,12 @@ func (x *exchange) shrink() {
 }
 
 // shed refuses for a reason that byte admission counts; hint is when coming back is worth it, 0 where nobody knows.
-func (x *exchange) shed(r budget.Reason, hint time.Duration) *Verdict {
+func (x *exchange) shed(r budget.Reason, hint time.Duration) *verdict {
 	x.server.bytes.Shed(r)
 	return newVerdict(byteReason(r), hint)
 }
 
-func byteVerdict(r *budget.Refusal) *Verdict {
+func byteVerdict(r *budget.Refusal) *verdict {
 	if r == nil {
 		return nil
 	}

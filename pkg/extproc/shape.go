@@ -63,7 +63,7 @@ func shapeOf(path []byte, anthropicVersion bool) shape {
 
 // body is the refusal as the shape's clients read it: at most 512 bytes, nothing of the request in it. The reason is in
 // each, at error.reason.
-func (s shape) body(v *Verdict) []byte {
+func (s shape) body(v *verdict) []byte {
 	switch s {
 	case anthropic:
 		return fmt.Appendf(nil, `{"type":"error","error":{"type":%q,"message":%q,"code":%q,"reason":%q,"details":{"error_code":%[4]q}}}`,
@@ -135,7 +135,7 @@ func googleStatus(code uint32) string {
 
 // headers are those of the refusal. x-should-retry and retry-after-ms are read by the libraries of OpenAI and Anthropic,
 // retry-after by everybody.
-func (s shape) headers(v *Verdict) []wire.Header {
+func (s shape) headers(v *verdict) []wire.Header {
 	retry := v.Again && v.RetryAfter <= lease.LongestClientWait
 	headers := append(make([]wire.Header, 0, 7),
 		wire.Header{Name: "content-type", Value: s.contentType()},
@@ -154,7 +154,7 @@ func (s shape) headers(v *Verdict) []wire.Header {
 
 // grpcHeaders are what gRPC callers read: the details of the status (https://grpc.io/docs/guides/error/) and, for clients
 // that have a retry policy, when to try again (gRPC proposal A6: a negative number is never).
-func grpcHeaders(v *Verdict, retry bool) []wire.Header {
+func grpcHeaders(v *verdict, retry bool) []wire.Header {
 	details := []proto.Message{&errdetails.ErrorInfo{Reason: v.Reason, Domain: errorDomain}}
 	if v.RetryAfter > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(v.RetryAfter)})

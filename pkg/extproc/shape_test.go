@@ -53,7 +53,7 @@ func TestShapeOf(t *testing.T) {
 func TestShapesOfEveryRefusal(t *testing.T) {
 	t.Parallel()
 	for _, row := range Verdicts() {
-		v := &Verdict{Row: row, RetryAfter: row.Retry}
+		v := &verdict{Row: row, RetryAfter: row.Retry}
 		for _, s := range []shape{openAI, anthropic, google} {
 			text := s.body(v)
 			var body struct {
@@ -94,18 +94,18 @@ func TestShapesOfEveryRefusal(t *testing.T) {
 func TestWhoIsToRetry(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		verdict                *Verdict
+		verdict                *verdict
 		should, after, afterMS string
 	}{
-		{&Verdict{Row: table[queueTimeout], RetryAfter: 3 * time.Second}, "true", "3", "3000"},
-		{&Verdict{Row: table[admissionShutdown]}, "true", "", ""},
-		{&Verdict{Row: table[fanoutSkipped]}, "false", "", ""},
-		{&Verdict{Row: table[payloadTooLarge]}, "false", "", ""},
-		{&Verdict{Row: rowOfLease[lease.LeaseRequired]}, "false", "", ""},
-		{&Verdict{Row: rowOfLease[lease.FenceStale]}, "false", "", ""},
-		{&Verdict{Row: rowOfLease[lease.ServiceUnavailable]}, "true", "", ""},
-		{&Verdict{Row: rowOfLease[lease.CapacityUnavailable], RetryAfter: time.Minute}, "true", "60", "60000"},
-		{&Verdict{Row: rowOfLease[lease.CapacityUnavailable], RetryAfter: 2 * time.Minute}, "false", "120", "120000"},
+		{&verdict{Row: table[queueTimeout], RetryAfter: 3 * time.Second}, "true", "3", "3000"},
+		{&verdict{Row: table[admissionShutdown]}, "true", "", ""},
+		{&verdict{Row: table[fanoutSkipped]}, "false", "", ""},
+		{&verdict{Row: table[payloadTooLarge]}, "false", "", ""},
+		{&verdict{Row: rowOfLease[lease.LeaseRequired]}, "false", "", ""},
+		{&verdict{Row: rowOfLease[lease.FenceStale]}, "false", "", ""},
+		{&verdict{Row: rowOfLease[lease.ServiceUnavailable]}, "true", "", ""},
+		{&verdict{Row: rowOfLease[lease.CapacityUnavailable], RetryAfter: time.Minute}, "true", "60", "60000"},
+		{&verdict{Row: rowOfLease[lease.CapacityUnavailable], RetryAfter: 2 * time.Minute}, "false", "120", "120000"},
 	} {
 		got := map[string]string{}
 		for _, h := range openAI.headers(c.verdict) {

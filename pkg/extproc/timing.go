@@ -136,7 +136,7 @@ func (t *timing) stop() {
 // expire handles a timer that fired: the decision is taken on what has arrived, or an upload that has stalled or trickles
 // is refused. It only loses what it has reserved where a pause is no fault, as in a gRPC stream, where the response has
 // begun, and where the body may be all there.
-func (x *exchange) expire() *Verdict {
+func (x *exchange) expire() *verdict {
 	now := time.Now()
 	x.timing.due = time.Time{}
 	due := x.deadline()

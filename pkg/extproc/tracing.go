@@ -171,7 +171,7 @@ var ofLane = []trace.EventOption{trace.WithAttributes(attribute.String(eventReso
 func (t *tracing) note(a attribute.KeyValue) { t.notes.list = append(t.notes.list, a) }
 
 // leaseChecked notes the answer of the fence: valid, or the reason of the refusal.
-func (t *tracing) leaseChecked(v *Verdict) {
+func (t *tracing) leaseChecked(v *verdict) {
 	if t.span == nil {
 		return
 	}
@@ -217,7 +217,7 @@ func (t *tracing) asked(model string, stream, known bool) {
 }
 
 // decided describes the decision. Of the refusals only those that are the server's doing are errors of the span.
-func (t *tracing) decided(d Decision, v *Verdict) {
+func (t *tracing) decided(d Decision, v *verdict) {
 	if t.span == nil {
 		return
 	}

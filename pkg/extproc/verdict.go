@@ -35,13 +35,13 @@ const (
 	grpcUnavailable       = 14
 )
 
-// Reason is why the gates refuse a request. Each has exactly one row in the table; the lanes', the byte budget's and the
+// gateReason is why the gates refuse a request. Each has exactly one row in the table; the lanes', the byte budget's and the
 // leases' own reasons are translated into these, or in the case of leases into rows of their own.
-type Reason uint8
+type gateReason uint8
 
 // The reasons, in the order of the gates.
 const (
-	resourcePressure Reason = iota
+	resourcePressure gateReason = iota
 	invalidContentLength
 	payloadTooLarge
 	bodyExceedsBudget
@@ -102,7 +102,7 @@ var table = [reasonCount]Row{
 func Verdicts() []Row { return append(table[:], leaseRows()...) }
 
 // byteReason translates what byte admission says.
-func byteReason(r budget.Reason) Reason {
+func byteReason(r budget.Reason) gateReason {
 	//exhaustive:enforce
 	switch r {
 	case budget.QueueTimeout:
@@ -122,7 +122,7 @@ func byteReason(r budget.Reason) Reason {
 }
 
 // laneReason translates what the lanes say.
-func laneReason(r adaptive.Reason) Reason {
+func laneReason(r adaptive.Reason) gateReason {
 	//exhaustive:enforce
 	switch r {
 	case adaptive.QueueFull:
@@ -160,10 +160,10 @@ func leaseRows() []Row {
 	return rows
 }
 
-// Verdict is a refusal on its way to the client: a row of the table and, where the row has a Retry-After, the hint.
-type Verdict struct {
+// verdict is a refusal on its way to the client: a row of the table and, where the row has a Retry-After, the hint.
+type verdict struct {
 	Row
-	reason     Reason // of the gates; reasonCount for one of leases
+	reason     gateReason // of the gates; reasonCount for one of leases
 	RetryAfter time.Duration
 }
 
@@ -175,9 +175,9 @@ const (
 
 // newVerdict refuses for one of the gates' reasons; hint is when coming back is worth it, 0 where nobody knows. A reason
 // that is none cannot be answered: CheckVerdicts finds it before anything is served.
-func newVerdict(reason Reason, hint time.Duration) *Verdict {
+func newVerdict(reason gateReason, hint time.Duration) *verdict {
 	row := table[reason]
-	return &Verdict{Row: row, reason: reason, RetryAfter: row.spread(row.retryAfter(hint))}
+	return &verdict{Row: row, reason: reason, RetryAfter: row.spread(row.retryAfter(hint))}
 }
 
 // rowOfLease is the part of the table that leases have, by reason. It is made once: under overload refusals are most of
@@ -191,12 +191,12 @@ var rowOfLease = func() map[lease.Reason]Row {
 }()
 
 // leaseVerdict refuses for a reason of leases; nil is no refusal.
-func leaseVerdict(r *lease.Refusal) *Verdict {
+func leaseVerdict(r *lease.Refusal) *verdict {
 	if r == nil {
 		return nil
 	}
 	row := rowOfLease[r.Reason]
-	return &Verdict{Row: row, reason: reasonCount, RetryAfter: row.spread(row.retryAfter(r.RetryAfter))}
+	return &verdict{Row: row, reason: reasonCount, RetryAfter: row.spread(row.retryAfter(r.RetryAfter))}
 }
 
 // CheckVerdicts reports what is wrong with the verdict table: a reason without a row, or one that stands twice.
@@ -247,7 +247,7 @@ func (r Row) spread(after time.Duration) time.Duration {
 
 // frame encodes the immediate response in the shape that the client understands. gRPC callers get a gRPC status, everybody
 // else must not.
-func (v *Verdict) frame(s shape, grpcCaller bool) (wire.Frame, error) {
+func (v *verdict) frame(s shape, grpcCaller bool) (wire.Frame, error) {
 	response := wire.Immediate{Status: v.HTTP, Headers: s.headers(v), Body: s.body(v), Details: "headgate_" + v.Reason}
 	if grpcCaller {
 		response.GRPCStatus = v.GRPC

@@ -99,7 +99,7 @@ func TestRefusedTogetherDoNotComeBackTogether(t *testing.T) {
 
 // TestARefusalAllocatesTheVerdictAlone: under overload refusals are most of the work.
 func TestARefusalAllocatesTheVerdictAlone(t *testing.T) {
-	var v *Verdict
+	var v *verdict
 	if got := testing.AllocsPerRun(100, func() { v = newVerdict(queueTimeout, time.Second) }); got != 1 {
 		t.Errorf("%v allocations for %s, want 1", got, v.Reason)
 	}

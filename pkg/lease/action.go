@@ -75,7 +75,7 @@ func (a *action) readGeneration(fields map[string]json.RawMessage) *Refusal {
 		return refuse(ActionInvalid)
 	}
 	n, err := strconv.ParseInt(raw, 10, 64) // no fraction, no exponent
-	if err != nil || n > MaxGeneration {
+	if err != nil || n > maxGeneration {
 		return refuse(ActionInvalid)
 	}
 	a.generation = n

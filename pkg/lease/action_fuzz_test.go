@@ -23,7 +23,7 @@ func FuzzAction(f *testing.F) {
 		if !json.Valid(body) || !slices.Contains([]string{"acquire", "renew", "release", "status"}, a.name) {
 			t.Errorf("accepted %q as %+v", body, a)
 		}
-		if a.name != "acquire" && (a.generation < 1 || a.generation > MaxGeneration) {
+		if a.name != "acquire" && (a.generation < 1 || a.generation > maxGeneration) {
 			t.Errorf("accepted %q with generation %d", body, a.generation)
 		}
 	})

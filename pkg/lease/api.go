@@ -266,8 +266,8 @@ func deny(w http.ResponseWriter, r *Refusal) { writeRefusal(w, r.Reason.Answer()
 
 func writeRefusal(w http.ResponseWriter, status int, r *Refusal) {
 	w.Header().Set("X-Headgate-Reason", string(r.Reason))
-	w.Header().Set("X-Should-Retry", strconv.FormatBool(r.ShouldRetry()))
-	if seconds := r.RetryAfterSeconds(); seconds > 0 {
+	w.Header().Set("X-Should-Retry", strconv.FormatBool(r.shouldRetry()))
+	if seconds := r.retryAfterSeconds(); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 		w.Header().Set("Retry-After-Ms", strconv.FormatInt(r.RetryAfter.Milliseconds(), 10))
 	}

@@ -157,3 +157,9 @@ func (s *Service) Healthy(context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// MaxGeneration is for the tests of the generation header.
+const MaxGeneration = maxGeneration
+
+// ParseGeneration is parseGeneration.
+func ParseGeneration(header string) (int64, *Refusal) { return parseGeneration(header) }

@@ -14,8 +14,8 @@ const (
 	ConnectionHeader = "x-omniroute-connection"
 )
 
-// MaxGeneration is the largest generation: 2^53-1, the largest integer every JSON reader agrees on.
-const MaxGeneration = 1<<53 - 1
+// maxGeneration is the largest generation: 2^53-1, the largest integer every JSON reader agrees on.
+const maxGeneration = 1<<53 - 1
 
 const (
 	ownerPrefix = "vlo_"
@@ -50,15 +50,15 @@ func isBase64URL(c byte) bool {
 	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-'
 }
 
-// ParseGeneration reads the generation header: decimal digits without a leading zero, 1 to MaxGeneration. Everything
+// parseGeneration reads the generation header: decimal digits without a leading zero, 1 to maxGeneration. Everything
 // else, the missing header included, is LEASE_CONTEXT_INVALID.
-func ParseGeneration(header string) (int64, *Refusal) {
+func parseGeneration(header string) (int64, *Refusal) {
 	raw := strings.TrimSpace(header)
 	if raw == "" || raw[0] < '1' || raw[0] > '9' {
 		return 0, refuse(ContextInvalid)
 	}
 	n, err := strconv.ParseUint(raw, 10, 64)
-	if err != nil || n > MaxGeneration {
+	if err != nil || n > maxGeneration {
 		return 0, refuse(ContextInvalid)
 	}
 	return int64(n), nil
@@ -70,7 +70,7 @@ func CheckSyntax(owner, generation string) (Owner, int64, *Refusal) {
 	if refusal != nil {
 		return "", 0, refusal
 	}
-	g, refusal := ParseGeneration(generation)
+	g, refusal := parseGeneration(generation)
 	return o, g, refusal
 }
 

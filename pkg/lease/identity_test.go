@@ -46,14 +46,14 @@ func TestParseGeneration(t *testing.T) {
 		"1": 1, " 7 ": 7, "1764536400000": 1764536400000, "9007199254740991": math.MaxInt64>>10 + 0,
 	} {
 		if got, refusal := lease.ParseGeneration(header); refusal != nil || got != want {
-			t.Errorf("ParseGeneration(%q) = %d, %q; want %d", header, got, reason(refusal), want)
+			t.Errorf("parseGeneration(%q) = %d, %q; want %d", header, got, reason(refusal), want)
 		}
 	}
 	for _, header := range []string{
 		"", " ", "0", "01", "-1", "+1", "1.0", "1e3", "0x1", "1_0", "9007199254740992", "18446744073709551617", "1 2", "a", "１",
 	} {
 		if got, refusal := lease.ParseGeneration(header); reason(refusal) != lease.ContextInvalid {
-			t.Errorf("ParseGeneration(%q) = %d, %q; want %s", header, got, reason(refusal), lease.ContextInvalid)
+			t.Errorf("parseGeneration(%q) = %d, %q; want %s", header, got, reason(refusal), lease.ContextInvalid)
 		}
 	}
 }

@@ -117,12 +117,12 @@ func (r *Refusal) Body() []byte {
 			RetryAfter int64     `json:"retryAfter"`
 			Eligible   int       `json:"eligibleCount"`
 			Free       int       `json:"freeCount"`
-		}{"WAITING_FOR_CAPACITY", e, "NO_FREE_ELIGIBLE_CONNECTION", r.RetryAfterSeconds(), r.Eligible, 0}
+		}{"WAITING_FOR_CAPACITY", e, "NO_FREE_ELIGIBLE_CONNECTION", r.retryAfterSeconds(), r.Eligible, 0}
 	case r.RetryAfter > 0:
 		v = struct {
 			Error      errorBody `json:"error"`
 			RetryAfter int64     `json:"retryAfter"`
-		}{e, r.RetryAfterSeconds()}
+		}{e, r.retryAfterSeconds()}
 	default:
 		v = struct {
 			Error errorBody `json:"error"`
@@ -135,8 +135,8 @@ func (r *Refusal) Body() []byte {
 	return body
 }
 
-// RetryAfterSeconds is the value of the Retry-After header, 0 when there is none.
-func (r *Refusal) RetryAfterSeconds() int64 { return int64(r.RetryAfter / time.Second) }
+// retryAfterSeconds is the value of the Retry-After header, 0 when there is none.
+func (r *Refusal) retryAfterSeconds() int64 { return int64(r.RetryAfter / time.Second) }
 
 // LongestClientWait bounds what a client library is to wait on its own: some sleep for however long Retry-After says, inside
 // the caller's call. A longer wait is for the caller to decide on.
@@ -148,5 +148,5 @@ func (r Reason) Again() bool {
 	return status == http.StatusTooManyRequests || status >= 500
 }
 
-// ShouldRetry is the value of the x-should-retry header: whether a client library is to try the same again by itself.
-func (r *Refusal) ShouldRetry() bool { return r.Reason.Again() && r.RetryAfter <= LongestClientWait }
+// shouldRetry is the value of the x-should-retry header: whether a client library is to try the same again by itself.
+func (r *Refusal) shouldRetry() bool { return r.Reason.Again() && r.RetryAfter <= LongestClientWait }

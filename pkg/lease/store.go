@@ -73,7 +73,7 @@ func (s *store) shard(p *pool) *shard {
 func (sh *shard) saw(n int64) {
 	for {
 		old := sh.highest.Load()
-		if n <= old || n > MaxGeneration || sh.highest.CompareAndSwap(old, n) {
+		if n <= old || n > maxGeneration || sh.highest.CompareAndSwap(old, n) {
 			return
 		}
 	}

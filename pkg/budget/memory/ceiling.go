@@ -173,8 +173,8 @@ func (c *Ceiling) missing(unread []error) {
 	c.unread = append(c.unread, unread...)
 }
 
-// Effective is the tightest limit; the machine's memory when there is none; Bytes 0 when not even that is known.
-func (c Ceiling) Effective() Limit {
+// tightest is the tightest limit; the machine's memory when there is none; Bytes 0 when not even that is known.
+func (c Ceiling) tightest() Limit {
 	if len(c.Limits) > 0 {
 		return c.Limits[0]
 	}
@@ -191,7 +191,7 @@ func (c Ceiling) Budget(s BudgetSettings) Budget {
 		bytes := s.clamp(*s.Override)
 		return Budget{Bytes: bytes, Source: SourceOverride, Ceiling: bytes, Where: "override"}
 	}
-	limit := c.Effective()
+	limit := c.tightest()
 	if limit.Source == SourceHost && len(c.unread) > 0 && !c.known {
 		limit = Limit{Source: SourceHost, Where: "a limit that cannot be read"} // which must not become a large one
 	}
@@ -201,8 +201,8 @@ func (c Ceiling) Budget(s BudgetSettings) Budget {
 // String is one line for the log: what bounds the process, what else was found and where, and what went wrong.
 func (c Ceiling) String() string {
 	var b strings.Builder
-	tightest := c.Effective()
-	fmt.Fprintf(&b, "%s %d (%s)", tightest.Source, tightest.Bytes, tightest.Where)
+	limit := c.tightest()
+	fmt.Fprintf(&b, "%s %d (%s)", limit.Source, limit.Bytes, limit.Where)
 	for _, l := range c.Limits[min(1, len(c.Limits)):] {
 		fmt.Fprintf(&b, ", %s %d (%s)", l.Source, l.Bytes, l.Where)
 	}

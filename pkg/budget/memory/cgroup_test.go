@@ -62,7 +62,7 @@ func readUnder(root string) Ceiling {
 // expectLimit checks the effective limit, and that it was read where it should be (a path under root).
 func expectLimit(t *testing.T, c Ceiling, root string, source Source, bytes int64, where string) {
 	t.Helper()
-	got := c.Effective()
+	got := c.tightest()
 	if got.Source != source || got.Bytes != bytes {
 		t.Errorf("effective limit = %s %d, want %s %d; found: %s", got.Source, got.Bytes, source, bytes, c)
 	}

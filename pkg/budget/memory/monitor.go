@@ -96,7 +96,7 @@ func (m *Monitor) Pressure() Pressure {
 	}
 	if age := time.Since(o.at); age > o.stale {
 		return Pressure{
-			Severity: High, Signal: SignalStale, Value: age.Seconds(), Threshold: o.stale.Seconds(), Healthy: true,
+			Severity: High, Signal: signalStale, Value: age.Seconds(), Threshold: o.stale.Seconds(), Healthy: true,
 		}
 	}
 	return o.pressure

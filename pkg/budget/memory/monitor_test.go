@@ -170,7 +170,7 @@ func TestStaleSamples(t *testing.T) {
 		w.wait(5 * time.Second)
 		w.expect(Normal, "")
 		w.wait(time.Millisecond)
-		w.expect(High, SignalStale)
+		w.expect(High, signalStale)
 		if p := w.Pressure(); p.Value != 5.001 || p.Threshold != 5 || !p.Healthy {
 			t.Errorf("pressure = %+v, want 5.001 s over 5 s", p)
 		}

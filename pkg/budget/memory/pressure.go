@@ -13,7 +13,7 @@ const (
 	SignalPSIFull     = "psi_full"
 	SignalOOM         = "oom"
 	SignalOOMKill     = "oom_kill"
-	SignalStale       = "stale"
+	signalStale       = "stale"
 )
 
 // reading is one signal of one sample next to its thresholds.

@@ -73,7 +73,7 @@ func (c Ceiling) sampleMemory(s *sample) error {
 }
 
 func (c Ceiling) sampleHost(s *sample) error {
-	if c.Effective().Source != SourceHost || c.hostFile == "" || c.Physical == 0 {
+	if c.tightest().Source != SourceHost || c.hostFile == "" || c.Physical == 0 {
 		return nil
 	}
 	available, err := readFile(c.hostFile, parseMemAvailable)
