@@ -118,12 +118,6 @@ func (x *exchange) class(a answer) adaptive.Class {
 	return adaptive.Whole
 }
 
-// asksForStream reports a path that asks for a stream, as Gemini's API has it.
-func asksForStream(path string) bool {
-	path, _, _ = strings.Cut(path, "?")
-	return strings.HasSuffix(path, ":streamGenerateContent")
-}
-
 // isStream reports the media types of responses that come piece by piece.
 func isStream(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")

@@ -99,12 +99,4 @@ func TestMediaTypesOfStreams(t *testing.T) {
 			t.Errorf("%q: stream %v, want %v", media, got, want)
 		}
 	}
-	for path, want := range map[string]bool{
-		"/v1beta/models/g:streamGenerateContent?alt=sse": true, "/v1beta/models/g:streamGenerateContent": true,
-		"/v1beta/models/g:generateContent": false, "/x?y=:streamGenerateContent": false,
-	} {
-		if got := asksForStream(path); got != want {
-			t.Errorf("%q: stream %v, want %v", path, got, want)
-		}
-	}
 }

@@ -76,9 +76,10 @@ func readFacts(m *wire.Message, p *policy) facts {
 			}
 		}
 	})
-	f.shape = shapeOf(h.path, h.anthropicVersion != nil)
+	path := readPath(h.path)
+	f.shape = path.shape(h.anthropicVersion != nil)
 	f.addContentType(string(h.contentType))
-	f.streams = asksForStream(string(h.path))
+	f.streams, f.model = path.streams(), path.model()
 	f.connect = string(h.method) == "CONNECT"
 	f.upgrade = f.connect || (string(h.method) == "GET" && len(h.upgrade) > 0 && f.declared <= 0)
 	f.bodyless = bodyless(string(h.method)) || len(h.upgrade) > 0

@@ -34,14 +34,12 @@ func (x *exchange) needsLease() bool {
 	return x.settings.Lease.Mode == lease.ModeRequired || (x.leaseGoverns() && x.facts.caller.Managed)
 }
 
-// identifyCaller finds out who calls and for which model, where leases have to know. Elsewhere nobody has a use for the owner,
+// identifyCaller finds out who calls, where leases have to know. Elsewhere nobody has a use for the owner,
 // which is a secret between the client and us: it goes no further.
 func (x *exchange) identifyCaller(m *wire.Message) {
 	switch {
 	case x.leaseGoverns():
 		x.facts.caller, x.lease.caller = x.policy.principalOf(m)
-		path, _ := m.Header(":path")
-		x.facts.model = modelOfPath(path)
 		x.lease.byBody = x.facts.model == "" && x.server.leases.ListsModels(x.settings.Lease.Pool)
 	case x.facts.leaseOwner != "":
 		x.facts.remove = appendOnce(x.facts.remove, lease.OwnerHeader)

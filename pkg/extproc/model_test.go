@@ -38,15 +38,39 @@ func TestModelOfPath(t *testing.T) {
 		"":  "",
 		"*": "",
 	} {
-		if got := modelOfPath([]byte(path)); got != want {
+		if got := readPath([]byte(path)).model(); got != want {
 			t.Errorf("%s names %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestPathsThatAskForAStream: where the API asks for it in the path, however that is spelled.
+func TestPathsThatAskForAStream(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]bool{
+		"/v1beta/models/g:streamGenerateContent?alt=sse":          true,
+		"/v1beta/models/g:streamGenerateContent":                  true,
+		"/v1beta/models/g%3AstreamGenerateContent/":               true,
+		"/v1/publishers/anthropic/models/c:streamRawPredict":      true,
+		"/v1/publishers/google/models/c:serverStreamingPredict":   true,
+		"/gateway/model/anthropic.claude/converse-stream":         true,
+		"/model/anthropic.claude%3A0/invoke-with-response-stream": true,
+		"/v1beta/models/g:generateContent":                        false,
+		"/model/anthropic.claude/converse":                        false,
+		"/v1/converse-stream":                                     false,
+		"/x?y=:streamGenerateContent":                             false,
+		"/v1/chat/completions":                                    false,
+		"":                                                        false,
+	} {
+		if got := readPath([]byte(path)).streams(); got != want {
+			t.Errorf("%q: stream %v, want %v", path, got, want)
 		}
 	}
 }
 
 func TestPathsWithoutAModelCostNothing(t *testing.T) {
 	path := []byte("/api/v1/chat/completions?stream=true")
-	if n := testing.AllocsPerRun(100, func() { modelOfPath(path) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { readPath(path).model() }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }

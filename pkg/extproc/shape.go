@@ -1,7 +1,6 @@
 package extproc
 
 import (
-	"bytes"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -34,32 +33,6 @@ const (
 
 // errorDomain names us in google.rpc.ErrorInfo.
 const errorDomain = "headgate"
-
-// googleMethods are the custom methods (https://google.aip.dev/136) of models in Google's APIs.
-var googleMethods = map[string]bool{
-	"generateContent": true, "streamGenerateContent": true, "batchGenerateContent": true, "countTokens": true, "computeTokens": true,
-	"embedContent": true, "batchEmbedContents": true, "asyncBatchEmbedContent": true, "generateAnswer": true, "predict": true,
-	"predictLongRunning": true, "serverStreamingPredict": true, "rawPredict": true, "streamRawPredict": true,
-}
-
-// shapeOf says which API a request calls: by the path, whatever a gateway has put before it, and by the header that
-// Anthropic's API requires.
-func shapeOf(path []byte, anthropicVersion bool) shape {
-	path, _, _ = bytes.Cut(path, []byte("?"))
-	path = bytes.TrimSuffix(path, []byte("/"))
-	last := path[bytes.LastIndexByte(path, '/')+1:]
-	switch _, method, found := bytes.Cut(last, []byte(":")); {
-	case bytes.Contains(path, []byte("/publishers/anthropic/")):
-		return anthropic
-	case found && googleMethods[string(method)]:
-		return google
-	case anthropicVersion, bytes.HasSuffix(path, []byte("/v1/messages")), bytes.Contains(path, []byte("/v1/messages/")):
-		return anthropic
-	case bytes.HasPrefix(path, []byte("/v1beta/")) && !bytes.HasPrefix(path, []byte("/v1beta/openai/")):
-		return google
-	}
-	return openAI
-}
 
 // body is the refusal as the shape's clients read it: at most 512 bytes, nothing of the request in it. The reason is in
 // each, at error.reason.

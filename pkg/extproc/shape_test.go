@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/pkg/lease"
 )
 
-// TestShapeOf: the path says which API is called, whatever a gateway puts before it.
-func TestShapeOf(t *testing.T) {
+// TestShapeOfAPath: the path says which API is called, whatever a gateway puts before it.
+func TestShapeOfAPath(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		path    string
@@ -37,12 +37,17 @@ func TestShapeOf(t *testing.T) {
 		{"/v1beta/models/gemini:generateContent", false, google},
 		{"/gemini/v1beta/models/gemini:streamGenerateContent?alt=sse", false, google},
 		{"/v1/models/gemini:countTokens", false, google},
+		{"/v1/models/gemini%3AcountTokens", false, google},
+		{"/v1/models/gemini%3agenerateContent///", false, google},
+		{"/v1/tunedModels/a:b:generateContent", false, google},
+		{"/v1/projects/p/publishers/anthropic/models/claude%3ArawPredict", false, anthropic},
+		{"/v1/messages///", false, anthropic},
 		{"/v1/projects/p/locations/l/publishers/google/models/gemini:predict", false, google},
 		{"/v1beta/files", false, google},
 		{"/find?of=/v1/messages", false, openAI},
 		{"/find?of=:generateContent", false, openAI},
 	} {
-		if got := shapeOf([]byte(c.path), c.version); got != c.want {
+		if got := readPath([]byte(c.path)).shape(c.version); got != c.want {
 			t.Errorf("%s (anthropic-version %t): shape %d, want %d", c.path, c.version, got, c.want)
 		}
 	}

@@ -136,6 +136,37 @@ func TestTheSpanTellsWhatHappened(t *testing.T) {
 	}
 }
 
+// TestTheSpanNamesTheModel: as the conventions for generative AI have it, from the body or the path, and only what is a name.
+func TestTheSpanNamesTheModel(t *testing.T) {
+	r := newRig(t, nil)
+	spans := traced(t, r)
+	for i, c := range []struct{ name, path, body, model, stream string }{
+		{"in the body", "/v1/chat/completions", `{"model":"gpt-4o","stream":true,"messages":[]}`, "gpt-4o", "true"},
+		{"in one piece", "/v1/messages", `{"model":"claude","stream":false}`, "claude", "false"},
+		{"nothing about streams", "/v1/embeddings", `{"model":"e"}`, "e", ""},
+		{"Gemini", "/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", `{}`, "gemini-2.5-pro", "true"},
+		{"Gemini, escaped", "/v1beta/models/gemini-2.5-pro%3AstreamGenerateContent", `{}`, "gemini-2.5-pro", "true"},
+		{"Bedrock", "/model/anthropic.claude-v1%3A0/converse-stream", `{}`, "anthropic.claude-v1:0", "true"},
+		{"Azure", "/openai/deployments/mine/chat/completions", `{"stream":true}`, "mine", "true"},
+		{"no model", "/v1/files", `{"a":1}`, "", ""},
+		{"no JSON", "/v1/files", "model=x", "", ""},
+		{"a name too long", "/v1/chat/completions", `{"model":"` + strings.Repeat("m", 129) + `"}`, "", ""},
+		{"no name", "/v1beta/models/%zz:generateContent", `{}`, "", ""},
+	} {
+		s := r.open()
+		s.send(rh(early, false, ":method", "POST", ":path", c.path, "content-type", "application/json"), rb(c.body, true), sh("200", true))
+		s.wants("RH", "RB", "SH")
+		s.finish()
+		span := ended(t, spans, i+1)[i]
+		if got := attributeOf(span, "gen_ai.request.model"); got != c.model {
+			t.Errorf("%s: gen_ai.request.model %q, want %q", c.name, got, c.model)
+		}
+		if got := attributeOf(span, "gen_ai.request.stream"); got != c.stream {
+			t.Errorf("%s: gen_ai.request.stream %q, want %q", c.name, got, c.stream)
+		}
+	}
+}
+
 // TestTheSpanOfAClientThatLeft says so.
 func TestTheSpanOfAClientThatLeft(t *testing.T) {
 	r := newRig(t, nil)
