@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 
@@ -67,12 +68,8 @@ func clientOptions(s RedisSettings) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sentinelPasswordFile: %w", err)
 	}
-	tlsConfig, err := newTLS(s.TLS)
-	if err != nil {
-		return nil, fmt.Errorf("tls: %w", err)
-	}
 	o := &redis.UniversalOptions{
-		Addrs: s.Addrs, DB: s.DB, MasterName: s.MasterName, TLSConfig: tlsConfig,
+		Addrs: s.Addrs, DB: s.DB, MasterName: s.MasterName,
 		Username: s.Username, Password: password,
 		SentinelUsername: s.SentinelUsername, SentinelPassword: sentinelPassword,
 		Protocol: 2, DisableIdentity: true, // fewer commands per connection, fewer permissions
@@ -85,6 +82,20 @@ func clientOptions(s RedisSettings) (*redis.UniversalOptions, error) {
 		DialTimeout: s.DialTimeout, DialerRetries: 1,
 		PoolSize: s.PoolSize, MaxActiveConns: s.PoolSize, PoolTimeout: s.CallTimeout,
 		MaxRetries: -1, MaxRedirects: 4, // the store repeats calls itself
+	}
+	if s.TLS.Enabled {
+		if _, err := newTLS(s.TLS); err != nil {
+			return nil, fmt.Errorf("tls: %w", err)
+		}
+		// Its files are read again for every connection, so that rotated certificates are picked up.
+		o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := newTLS(s.TLS)
+			if err != nil {
+				return nil, fmt.Errorf("tls: %w", err)
+			}
+			d := tls.Dialer{NetDialer: &net.Dialer{Timeout: s.DialTimeout}, Config: c}
+			return d.DialContext(ctx, network, address)
+		}
 	}
 	if s.PasswordFile != "" {
 		// Read again for every connection, so that a rotated password is picked up.
@@ -110,11 +121,8 @@ func secretFile(path string) (string, error) {
 	return strings.TrimRight(string(content), "\r\n"), nil
 }
 
-// newTLS is nil when TLS is off. The server name is the dialled host's unless one is set.
+// newTLS reads the files of the settings. The server name is the dialled host's unless one is set.
 func newTLS(s TLSSettings) (*tls.Config, error) {
-	if !s.Enabled {
-		return nil, nil
-	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.ServerName}
 	if s.CAFile != "" {
 		pem, err := os.ReadFile(s.CAFile)
@@ -126,16 +134,12 @@ func newTLS(s TLSSettings) (*tls.Config, error) {
 			return nil, errors.New("caFile: holds no certificate")
 		}
 	}
-	if s.CertFile == "" {
-		return c, nil
-	}
-	if _, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile); err != nil {
-		return nil, fmt.Errorf("certFile, keyFile: %w", err)
-	}
-	// Loaded again for every handshake, so that a rotated certificate is picked up.
-	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if s.CertFile != "" {
 		cert, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
-		return &cert, err
+		if err != nil {
+			return nil, fmt.Errorf("certFile, keyFile: %w", err)
+		}
+		c.Certificates = []tls.Certificate{cert}
 	}
 	return c, nil
 }

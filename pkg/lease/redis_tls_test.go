@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,8 +82,8 @@ func (a authority) issue(t *testing.T, names ...string) (certFile, keyFile strin
 		file(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})))
 }
 
-// terminate starts a TLS terminator before a Redis that asks for client certificates of the CA.
-func (a authority) terminate(t *testing.T, target string, names ...string) *stack.Relay {
+// server is the side of a TLS server that asks for client certificates of the CA.
+func (a authority) server(t *testing.T, names ...string) *tls.Config {
 	t.Helper()
 	certFile, keyFile := a.issue(t, names...)
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -91,9 +92,13 @@ func (a authority) terminate(t *testing.T, target string, names ...string) *stac
 	}
 	clients := x509.NewCertPool()
 	clients.AddCert(a.cert)
-	r, err := stack.StartRelay(stack.RelayOptions{Target: target, TLS: &tls.Config{
-		Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, MinVersion: tls.VersionTLS12,
-	}})
+	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, MinVersion: tls.VersionTLS12}
+}
+
+// terminate starts a TLS terminator before a Redis.
+func (a authority) terminate(t *testing.T, target string, names ...string) *stack.Relay {
+	t.Helper()
+	r, err := stack.StartRelay(stack.RelayOptions{Target: target, TLS: a.server(t, names...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +147,67 @@ func TestTransportSecurity(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCertificatesAreReadAgain: the server and its clients move to another CA while the process runs, as Secrets that are mounted do: the
+// next connection uses the new CA and the new client certificate.
+func TestCertificatesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t)
+	first, second := newAuthority(t), newAuthority(t)
+	var serves atomic.Pointer[tls.Config]
+	serves.Store(first.server(t, "127.0.0.1"))
+	front, err := stack.StartRelay(stack.RelayOptions{Target: server.Addr, TLS: &tls.Config{
+		MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return serves.Load(), nil },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(front.Stop)
+	s := onRedis(settings("acct-1", "acct-2"), front.Addr)
+	s.Store.Redis.TLS = lease.TLSSettings{Enabled: true, CAFile: first.file}
+	s.Store.Redis.TLS.CertFile, s.Store.Redis.TLS.KeyFile = first.issue(t, "sidecar")
+	svc := newService(t, s)
+	l := acquire(t, svc, 1, teamA)
+
+	replace := func(to, from string) {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, key := second.issue(t, "sidecar")
+	serves.Store(second.server(t, "127.0.0.1"))
+	replace(s.Store.Redis.TLS.CAFile, second.file)
+	replace(s.Store.Redis.TLS.CertFile, cert)
+	replace(s.Store.Redis.TLS.KeyFile, key)
+	ctx := within(t, 2*patience)
+	if _, err := server.Do(ctx, "CLIENT", "KILL", "TYPE", "normal"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "a renewal under the new CA", func() bool {
+		_, r := svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation))
+		return r == nil
+	})
+	// and a CA file that is none is an error that says so, until it is one
+	if err := os.WriteFile(s.Store.Redis.TLS.CAFile, []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Do(ctx, "CLIENT", "KILL", "TYPE", "normal"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "an error about the CA file", func() bool {
+		_, _ = svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation))
+		return strings.Contains(svc.State().Pools[pool].Error, "holds no certificate")
+	})
+	replace(s.Store.Redis.TLS.CAFile, second.file)
+	eventually(t, patience, "a renewal with the CA file back", func() bool {
+		_, r := svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation))
+		return r == nil
+	})
 }
 
 // TestCredentialsAreReadAgain: a rotated password is used for the next connection.
