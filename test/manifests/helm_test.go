@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	envoyconf "github.com/headgate/headgate/deploy/envoy"
 	"github.com/headgate/headgate/pkg/config"
 )
 
@@ -76,6 +77,12 @@ func TestChartFilesAreUpToDate(t *testing.T) {
 		}
 		same(t, chart+"/files/"+to, want)
 	}
+	settings, err := config.Load(k8s+"base/headgate.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := render(t, settings, envoyconf.Options{Listen: "0.0.0.0:8080", Upstream: "127.0.0.1:8000"})
+	same(t, helmFolder+"sidecar-example/files/envoy.yaml", []byte(example))
 	var values map[string]any
 	text, err := os.ReadFile(helmFolder + "values.schema.json")
 	if err != nil {
@@ -88,12 +95,12 @@ func TestChartFilesAreUpToDate(t *testing.T) {
 	if err := config.Schema(&schema); err != nil {
 		t.Fatal(err)
 	}
-	var settings map[string]any
-	if err := json.Unmarshal(schema.Bytes(), &settings); err != nil {
+	var properties map[string]any
+	if err := json.Unmarshal(schema.Bytes(), &properties); err != nil {
 		t.Fatal(err)
 	}
-	delete(settings, "$schema")
-	values["properties"].(map[string]any)["config"] = settings
+	delete(properties, "$schema")
+	values["properties"].(map[string]any)["config"] = properties
 	want, err := json.MarshalIndent(values, "", "  ")
 	if err != nil {
 		t.Fatal(err)
@@ -299,8 +306,8 @@ func TestSidecarInAnotherChart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if objects := documents(out); len(objects) != 2 {
-		t.Errorf("%d objects, want the Deployment and the ConfigMap:\n%s", len(objects), out)
+	if objects := documents(out); len(objects) != 4 {
+		t.Errorf("%d objects, want the Deployment, its Service and the ConfigMaps of Envoy and of the sidecar:\n%s", len(objects), out)
 	}
 	sidecar := func(text string) (map[string]any, string) {
 		var d struct {
