@@ -16,42 +16,54 @@ import (
 // account.
 func TestWhoCanPutAnAccountIntoCooldown(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		gatewayAuth, leased bool
-		status              int
-		cooldown            bool
-	}{
-		{false, true, 429, true}, {false, false, 429, true}, {true, false, 429, true},
-		{false, true, 401, false}, {false, true, 402, false}, {false, true, 403, false},
-		{false, false, 401, false}, {false, false, 403, false},
-		{true, true, 401, true}, {true, true, 402, true}, {true, true, 403, true},
-		{true, false, 401, false}, {true, false, 402, false}, {true, false, 403, false},
-		{true, true, 400, false}, {true, true, 500, false}, {true, true, 503, false},
-	} {
-		t.Run(fmt.Sprintf("gatewayAuth %v, leased %v, %d", c.gatewayAuth, c.leased, c.status), func(t *testing.T) {
+	for _, gatewayAuth := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gatewayAuth %v", gatewayAuth), func(t *testing.T) {
 			t.Parallel()
-			s := start(t, stack.Options{Overlay: fmt.Sprintf("clusters: {leased: {lease: {mode: managed}}}\nleases: {pools: {leased: {gatewayAuth: %v}}}", c.gatewayAuth)})
-			headers := map[string]string{"authorization": "Basic cnViYmlzaA=="}
-			if c.leased {
-				a := session{s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("w", 43)}
-				headers = map[string]string{"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": a.acquire(t)}
-			}
-			got := must(t, s, client(t, false), request{path: fmt.Sprintf("/leased/status/%d?retry-after=60", c.status), headers: headers})
-			if got.status != c.status || got.reason() != "" {
-				t.Fatalf("the upstream's %d = %d %s", c.status, got.status, got.reason())
-			}
-			cooling := func() bool {
-				return connectionOf(t, s, "acct-1").Cooldown != nil || connectionOf(t, s, "acct-2").Cooldown != nil
-			}
-			if c.cooldown {
-				eventually(t, "a cooldown", cooling)
-				return
-			}
-			time.Sleep(300 * time.Millisecond) // it would begin in the background
-			if cooling() {
-				t.Error("a connection is in cooldown, want none")
-			}
+			onLeaseStores(t, func(t *testing.T, st leaseStore) { whoCanPutIntoCooldown(t, st, gatewayAuth) })
 		})
+	}
+}
+
+func whoCanPutIntoCooldown(t *testing.T, st leaseStore, gatewayAuth bool) {
+	o := operated(t, stack.Options{Overlay: fmt.Sprintf("clusters: {leased: {lease: {mode: managed}}}\nleases: {pools: {leased: {gatewayAuth: %v}}, %s}", gatewayAuth, st.setting())})
+	a := session{o.s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("w", 43)}
+	cooling := func() (connections []string) {
+		for _, id := range []string{"acct-1", "acct-2"} {
+			if connectionOf(t, o.s, id).Cooldown != nil {
+				connections = append(connections, id)
+			}
+		}
+		return connections
+	}
+	for _, c := range []struct {
+		leased   bool
+		status   int
+		cooldown bool
+	}{
+		{true, 429, true}, {false, 429, true},
+		{true, 401, gatewayAuth}, {true, 402, gatewayAuth}, {true, 403, gatewayAuth},
+		{false, 401, false}, {false, 402, false}, {false, 403, false},
+		{true, 400, false}, {true, 500, false}, {true, 503, false},
+	} {
+		headers := map[string]string{"authorization": "Basic cnViYmlzaA=="}
+		if c.leased {
+			headers = a.headers(a.acquire(t))
+		}
+		got := must(t, o.s, a.c, request{path: fmt.Sprintf("/leased/status/%d?retry-after=60", c.status), headers: headers})
+		if got.status != c.status || got.reason() != "" {
+			t.Fatalf("leased %v: the upstream's %d = %d %s", c.leased, c.status, got.status, got.reason())
+		}
+		if !c.cooldown {
+			time.Sleep(300 * time.Millisecond) // it would begin in the background
+			if got := cooling(); len(got) > 0 {
+				t.Errorf("leased %v, %d: %v are in cooldown, want none", c.leased, c.status, got)
+			}
+			continue
+		}
+		eventually(t, "a cooldown", func() bool { return len(cooling()) > 0 })
+		for _, id := range cooling() {
+			o.says(t, "ended the cooldown", "wake", id)
+		}
 	}
 }
 
@@ -65,63 +77,47 @@ func TestAnExchangeOnAConnectionThatItsLeaseHasLeft(t *testing.T) {
 	}{{"cut", "cut", false}, {"cut, failing open", "cut", true}, {"keep", "keep", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			redis, err := stack.StartRedis(t.Context(), stack.RedisOptions{})
-			if err != nil {
-				t.Fatalf("start Redis: %v", err)
-			}
-			t.Cleanup(redis.Stop)
-			o := operator{token: tokenFile(t, strings.Repeat("operator", 4))}
-			options := stack.Options{
-				Overlay: fmt.Sprintf("leases: {onLost: %s, store: {redis: {addrs: [%q], callTimeout: 1s}}}", c.onLost, redis.Addr),
-				Environ: []string{"HEADGATE_LISTEN_ADMIN_TOKEN_FILE=" + o.token},
-			}
-			if c.failOpen {
-				options.Envoy = append(options.Envoy, (*stack.Bootstrap).FailOpen)
-			}
-			s := start(t, options)
-			o.s = s
-			a := session{s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("p", 43)}
-			b := session{s, client(t, false), "demo-key-b", "vlo_" + strings.Repeat("q", 43)}
-			generation := a.acquire(t)
-			first, tokenOfA := boundTo(t, a, generation)
-			type end struct {
-				events int
-				err    error
-			}
-			ended := make(chan end, 1)
-			go func() {
-				r, err := send(t.Context(), s, client(t, false), request{path: "/leased/drip?n=80&ms=100", headers: map[string]string{
-					"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}})
-				ended <- end{strings.Count(r.body, "data:"), err}
-			}()
-			eventually(t, "the response under way", func() bool { return s.Upstream.CountsOf("/leased/drip").Active == 1 })
-			time.Sleep(300 * time.Millisecond)
-
-			o.says(t, "is in cooldown", "cooldown", first)
-			second, tokenMoved := boundTo(t, a, generation)
-			if second == first || tokenMoved <= tokenOfA {
-				t.Errorf("after the cooldown the lease is on %s with token %d, want another connection than %s and a token above %d", second, tokenMoved, first, tokenOfA)
-			}
-			if c.onLost == "cut" {
-				if e := <-ended; e.err == nil || e.events >= 80 {
-					t.Errorf("%d of 80 events and %v, want a response that broke off when its lease left %s", e.events, e.err, first)
-				}
-			}
-			o.says(t, "ended the cooldown", "wake", first)
-			connection, tokenOfB := boundTo(t, b, b.acquire(t))
-			if connection != first || tokenOfB <= tokenMoved {
-				t.Errorf("the next owner is on %s with token %d, want %s and a token above %d", connection, tokenOfB, first, tokenMoved)
-			}
-			if c.onLost == "keep" {
-				if e := <-ended; e.err != nil || e.events != 80 {
-					t.Errorf("%d of 80 events and %v, want all", e.events, e.err)
-				}
-			}
-			metrics, err := s.Sidecar.Get(t.Context(), "/metrics")
-			if err != nil || !strings.Contains(metrics, `headgate_lease_lost_total{pool="leased",reason="MOVED"} 1`) {
-				t.Errorf("no lost exchange with reason MOVED in the metrics (%v):\n%s", err, grep(metrics, "lease_lost"))
-			}
+			onLeaseStores(t, func(t *testing.T, st leaseStore) { leaseLeavesItsConnection(t, st, c.onLost, c.failOpen) })
 		})
+	}
+}
+
+func leaseLeavesItsConnection(t *testing.T, st leaseStore, onLost string, failOpen bool) {
+	options := stack.Options{Overlay: fmt.Sprintf("leases: {onLost: %s, %s}", onLost, st.setting())}
+	if failOpen {
+		options.Envoy = append(options.Envoy, (*stack.Bootstrap).FailOpen)
+	}
+	o := operated(t, options)
+	a := session{o.s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("p", 43)}
+	b := session{o.s, client(t, false), "demo-key-b", "vlo_" + strings.Repeat("q", 43)}
+	generation := a.acquire(t)
+	first, tokenOfA := boundTo(t, a, generation)
+	const events = 60
+	ended := a.stream(t, generation, events)
+
+	o.says(t, "is in cooldown", "cooldown", first)
+	second, tokenMoved := boundTo(t, a, generation)
+	if second == first || tokenMoved <= tokenOfA {
+		t.Errorf("after the cooldown the lease is on %s with token %d, want another connection than %s and a token above %d", second, tokenMoved, first, tokenOfA)
+	}
+	if onLost == "cut" {
+		if e := <-ended; e.err == nil || e.events >= events {
+			t.Errorf("%d of %d events and %v, want a response that broke off when its lease left %s", e.events, events, e.err, first)
+		}
+	}
+	o.says(t, "ended the cooldown", "wake", first)
+	connection, tokenOfB := boundTo(t, b, b.acquire(t))
+	if connection != first || tokenOfB <= tokenMoved {
+		t.Errorf("the next owner is on %s with token %d, want %s and a token above %d", connection, tokenOfB, first, tokenMoved)
+	}
+	if onLost == "keep" {
+		if e := <-ended; e.err != nil || e.events != events {
+			t.Errorf("%d of %d events and %v, want all", e.events, events, e.err)
+		}
+	}
+	metrics, err := o.s.Sidecar.Get(t.Context(), "/metrics")
+	if err != nil || !strings.Contains(metrics, `headgate_lease_lost_total{pool="leased",reason="MOVED"} 1`) {
+		t.Errorf("no lost exchange with reason MOVED in the metrics (%v):\n%s", err, grep(metrics, "lease_lost"))
 	}
 }
 

@@ -16,76 +16,62 @@ import (
 // with onLost: cut their exchanges stay, so that renewals go on and a lease that is lost cuts, until the grace ends.
 func TestDrainAndLeases(t *testing.T) {
 	t.Parallel()
-	withRedis := func(t *testing.T, leases, overlay string, e expectation) (*stack.Stack, session, string) {
-		t.Helper()
-		redis, err := stack.StartRedis(t.Context(), stack.RedisOptions{})
-		if err != nil {
-			t.Fatalf("start Redis: %v", err)
-		}
-		t.Cleanup(redis.Stop)
-		s := start(t, stack.Options{Overlay: fmt.Sprintf("leases: {%s, store: {redis: {addrs: [%q], callTimeout: 1s}}}\n%s", leases, redis.Addr, overlay)}, e)
-		a := session{s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("d", 43)}
-		return s, a, a.acquire(t)
-	}
-	// streams begins a leased response of so many events, ten a second.
-	streams := func(t *testing.T, s *stack.Stack, a session, generation string, events int) <-chan int {
-		t.Helper()
-		got := make(chan int, 1)
-		go func() {
-			r, _ := send(t.Context(), s, client(t, false), request{path: fmt.Sprintf("/leased/drip?n=%d&ms=100", events), headers: map[string]string{
-				"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}})
-			got <- strings.Count(r.body, "data:")
-		}()
-		eventually(t, "the response to begin", func() bool {
-			return s.Upstream.CountsOf("/leased/drip").Active == 1 && health(t, s).Exchanges.InFlight == 1
+	for name, test := range map[string]func(*testing.T, leaseStore){"keep": drainKeeps, "cut": drainCuts, "cut, lost": drainCutsWhatIsLost} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onLeaseStores(t, test)
 		})
-		time.Sleep(300 * time.Millisecond) // its first bytes have passed
-		return got
 	}
-	signal := func(t *testing.T, s *stack.Stack) {
-		t.Helper()
-		if err := s.Sidecar.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+}
+
+// streamUntilSIGTERM begins a leased response of so many events, and the end of its sidecar.
+func streamUntilSIGTERM(t *testing.T, overlay string, events int, e expectation) (a session, generation string, before lease.LeaseListing, ended <-chan streamed) {
+	t.Helper()
+	a = session{start(t, stack.Options{Overlay: overlay}, e), client(t, false), "demo-key-a", "vlo_" + strings.Repeat("d", 43)}
+	generation = a.acquire(t)
+	ended = a.stream(t, generation, events)
+	before = leaseOn(t, a.s)
+	if err := a.s.Sidecar.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
 	}
-	t.Run("keep", func(t *testing.T) {
-		t.Parallel()
-		s, a, generation := withRedis(t, "ttl: 10m", "shutdown: {drain: 1s, grace: 20s}", expectation{})
-		got := streams(t, s, a, generation, 100)
-		before := leaseOn(t, s)
-		signal(t, s)
-		ends(t, s, 8*time.Second, "an end by itself: the exchange was let go")
-		restart(t, s)
-		if after := leaseOn(t, s); !after.RenewedAt.After(before.RenewedAt) {
-			t.Errorf("renewed at %v before the signal and at %v after the end, want once more: the response streams on", before.RenewedAt, after.RenewedAt)
-		}
-		if n := <-got; n != 100 {
-			t.Errorf("%d of 100 events, want all: clients must notice nothing", n)
-		}
-	})
-	t.Run("cut", func(t *testing.T) {
-		t.Parallel()
-		s, a, generation := withRedis(t, "ttl: 2s, onLost: cut", "shutdown: {drain: 0s, grace: 20s}", expectation{gone: true})
-		got := streams(t, s, a, generation, 60)
-		signal(t, s)
-		if n := <-got; n != 60 {
-			t.Errorf("%d of 60 events, want all: its lease is renewed during the drain", n)
-		}
-		ends(t, s, 10*time.Second, "an end once the exchange is over")
-	})
-	t.Run("cut, lost", func(t *testing.T) {
-		t.Parallel()
-		s, a, generation := withRedis(t, "ttl: 2s, onLost: cut", "shutdown: {drain: 0s, grace: 20s}", expectation{gone: true})
-		got := streams(t, s, a, generation, 120)
-		signal(t, s)
-		if status, fields := a.do(t, `{"action":"release","generation":`+generation+`}`); status != 200 {
-			t.Fatalf("release during the drain: %d %v", status, fields)
-		}
-		if n := <-got; n >= 120 {
-			t.Errorf("%d of 120 events, want a response that broke off", n)
-		}
-		ends(t, s, 10*time.Second, "an end once the exchange is over")
-	})
+	return a, generation, before, ended
+}
+
+func drainKeeps(t *testing.T, st leaseStore) {
+	const events = 80
+	overlay := fmt.Sprintf("leases: {ttl: 10m, %s}\nshutdown: {drain: 1s, grace: 20s}", st.lasting(t).setting())
+	a, _, before, ended := streamUntilSIGTERM(t, overlay, events, expectation{})
+	ends(t, a.s, 8*time.Second, "an end by itself: the exchange was let go")
+	restart(t, a.s)
+	if after := leaseOn(t, a.s); !after.RenewedAt.After(before.RenewedAt) {
+		t.Errorf("renewed at %v before the signal and at %v after the end, want once more: the response streams on", before.RenewedAt, after.RenewedAt)
+	}
+	if e := <-ended; e.events != events {
+		t.Errorf("%d of %d events (%v), want all: clients must notice nothing", e.events, events, e.err)
+	}
+}
+
+func drainCuts(t *testing.T, st leaseStore) {
+	const events = 50 // longer than the time to live
+	overlay := fmt.Sprintf("leases: {ttl: 2s, onLost: cut, %s}\nshutdown: {drain: 0s, grace: 20s}", st.setting())
+	a, _, _, ended := streamUntilSIGTERM(t, overlay, events, expectation{gone: true})
+	if e := <-ended; e.events != events {
+		t.Errorf("%d of %d events (%v), want all: its lease is renewed during the drain", e.events, events, e.err)
+	}
+	ends(t, a.s, 10*time.Second, "an end once the exchange is over")
+}
+
+func drainCutsWhatIsLost(t *testing.T, st leaseStore) {
+	const events = 120
+	overlay := fmt.Sprintf("leases: {ttl: 2s, onLost: cut, %s}\nshutdown: {drain: 0s, grace: 20s}", st.setting())
+	a, generation, _, ended := streamUntilSIGTERM(t, overlay, events, expectation{gone: true})
+	if status, fields := a.do(t, `{"action":"release","generation":`+generation+`}`); status != 200 {
+		t.Fatalf("release during the drain: %d %v", status, fields)
+	}
+	if e := <-ended; e.events >= events {
+		t.Errorf("%d of %d events, want a response that broke off", e.events, events)
+	}
+	ends(t, a.s, 10*time.Second, "an end once the exchange is over")
 }
 
 // leaseOn is the one live lease, as the admin port lists it.

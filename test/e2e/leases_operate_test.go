@@ -58,21 +58,16 @@ func tokenFile(t *testing.T, token string) string {
 	return file
 }
 
-// TestOperatorsEndLeasesAndCooldowns: over the admin port, with the token, on a real Redis. An upstream cannot ask for more than
+// TestOperatorsEndLeasesAndCooldowns: over the admin port, with the token. An upstream cannot ask for more than
 // cooldown.max, and repetitions add nothing.
 func TestOperatorsEndLeasesAndCooldowns(t *testing.T) {
 	t.Parallel()
-	redis, err := stack.StartRedis(t.Context(), stack.RedisOptions{})
-	if err != nil {
-		t.Fatalf("start Redis: %v", err)
-	}
-	t.Cleanup(redis.Stop)
-	o := operator{token: tokenFile(t, strings.Repeat("operator", 4))}
-	s := start(t, stack.Options{
-		Overlay: fmt.Sprintf("leases: {onLost: cut, store: {redis: {addrs: [%q], callTimeout: 1s}}}", redis.Addr),
-		Environ: []string{"HEADGATE_LISTEN_ADMIN_TOKEN_FILE=" + o.token},
-	})
-	o.s = s
+	onLeaseStores(t, operatorsEndLeasesAndCooldowns)
+}
+
+func operatorsEndLeasesAndCooldowns(t *testing.T, st leaseStore) {
+	o := operated(t, stack.Options{Overlay: fmt.Sprintf("leases: {onLost: cut, %s}", st.setting())})
+	s := o.s
 	a := session{s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("o", 43)}
 	generation := a.acquire(t)
 	_, seen := a.get(t, generation)
@@ -80,14 +75,7 @@ func TestOperatorsEndLeasesAndCooldowns(t *testing.T) {
 	o.says(t, generation, "list")
 
 	t.Run("end", func(t *testing.T) {
-		cut := make(chan error, 1)
-		go func() {
-			_, err := send(t.Context(), s, client(t, false), request{path: "/leased/drip?n=300&ms=100", headers: map[string]string{
-				"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}})
-			cut <- err
-		}()
-		eventually(t, "a response under way", func() bool { return s.Upstream.CountsOf("/leased/drip").Active == 1 })
-		time.Sleep(300 * time.Millisecond)
+		cut := a.stream(t, generation, 300)
 		wrong := operator{s: s, token: tokenFile(t, strings.Repeat("x", 32))}
 		wrong.fails(t, "wrong token", "end", bound)
 		operator{s: s, token: tokenFile(t, "short")}.fails(t, "at least 32 bytes", "end", bound)
@@ -96,7 +84,7 @@ func TestOperatorsEndLeasesAndCooldowns(t *testing.T) {
 			t.Errorf("after commands that failed: %d %s, want 200", got.status, got.reason())
 		}
 		o.says(t, "ended the lease of own_", "end", bound, "--reason", "QUOTA_UNAVAILABLE")
-		if err := <-cut; err == nil {
+		if e := <-cut; e.err == nil {
 			t.Error("the response in flight came to its end, want it cut: its lease was ended")
 		}
 		if got, _ := a.get(t, generation); got.status != 409 || got.reason() != "LEASE_REQUIRED" {
@@ -117,8 +105,7 @@ func TestOperatorsEndLeasesAndCooldowns(t *testing.T) {
 		bound := seen.Headers.Get("X-Omniroute-Connection")
 		began := time.Now()
 		for range 3 { // an account that is used up for a day, it says
-			if got := must(t, s, a.c, request{path: "/leased/status/429?retry-after=86400", headers: map[string]string{
-				"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}}); got.status != 429 || got.reason() != "" {
+			if got := must(t, s, a.c, request{path: "/leased/status/429?retry-after=86400", headers: a.headers(generation)}); got.status != 429 || got.reason() != "" {
 				break // both connections are in cooldown by now, and the lease has ended
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -133,8 +120,7 @@ func TestOperatorsEndLeasesAndCooldowns(t *testing.T) {
 			t.Errorf("%s is in cooldown until %v after it was ended", bound, c.Cooldown)
 		}
 		// The next answer begins one again.
-		must(t, s, a.c, request{path: "/leased/status/429?retry-after=60", headers: map[string]string{
-			"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": a.acquire(t)}})
+		must(t, s, a.c, request{path: "/leased/status/429?retry-after=60", headers: a.headers(a.acquire(t))})
 		eventually(t, "the cooldown after the next 429", func() bool { return connectionOf(t, s, bound).Cooldown != nil })
 		o.says(t, "ended the cooldown", "wake", bound)
 	})

@@ -47,11 +47,7 @@ func (a session) acquire(t *testing.T) string {
 // get sends a leased request and returns the answer and what the upstream saw.
 func (a session) get(t *testing.T, generation string, more ...string) (response, stack.Echo) {
 	t.Helper()
-	headers := map[string]string{"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}
-	for i := 0; i < len(more); i += 2 {
-		headers[more[i]] = more[i+1]
-	}
-	got := must(t, a.s, a.c, request{path: "/leased/echo", headers: headers})
+	got := must(t, a.s, a.c, request{path: "/leased/echo", headers: a.headers(generation, more...)})
 	var e stack.Echo
 	if got.status == http.StatusOK {
 		if err := json.Unmarshal([]byte(got.body), &e); err != nil {
@@ -143,7 +139,12 @@ func TestUpstreamsNeverSeeTheOwner(t *testing.T) {
 // nothing; and of two owners none counts.
 func TestKeysAndOwnersThroughEnvoy(t *testing.T) {
 	t.Parallel()
-	const overlay = "clusters: {leased: {lease: {mode: managed}}}"
+	onLeaseStores(t, keysAndOwnersThroughEnvoy)
+}
+
+func keysAndOwnersThroughEnvoy(t *testing.T, st leaseStore) {
+	const managed = "clusters: {leased: {lease: {mode: managed}}}\n"
+	overlay := managed + "leases: {" + st.setting() + "}"
 	s := start(t, stack.Options{Overlay: overlay})
 	c := client(t, false)
 	a := session{s, c, "demo-key-a", "vlo_" + strings.Repeat("k", 43)}
@@ -193,12 +194,17 @@ func TestKeysAndOwnersThroughEnvoy(t *testing.T) {
 		t.Errorf("a browser's preflight: %d and %q, want 204 and the owner header among what may be sent", preflight.status, allowed)
 	}
 	hash := health(t, s).Config.Hash
-	if err := s.Reconfigure("", overlay+"\nleases: {store: {redis: {callTimeout: 50ms}}}"); err != nil {
+	// A setting that the embedded store does not use, and that a server's leases do not depend on.
+	changed := managed + "leases: {store: {redis: {callTimeout: 2s}}}"
+	if st.server != nil {
+		changed = managed + "leases: {" + strings.Replace(st.setting(), "1s", "2s", 1) + "}"
+	}
+	if err := s.Reconfigure("", changed); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the reload", func() bool { return health(t, s).Config.Hash != hash })
 	if got, _ := a.get(t, generation); got.status != 200 {
-		t.Errorf("after a change of a setting that the embedded store does not use: %d %s, want 200", got.status, got.reason())
+		t.Errorf("after a change of the time that a call of a server may take: %d %s, want 200", got.status, got.reason())
 	}
 	if err := s.Reconfigure("", overlay+"\nprincipals: []"); err != nil {
 		t.Fatal(err)
@@ -225,7 +231,11 @@ func faultByHeader(b *stack.Bootstrap) error {
 // of Envoy's own does not, for it says nothing about the account.
 func TestOnlyTheUpstreamPutsItsConnectionIntoCooldown(t *testing.T) {
 	t.Parallel()
-	s := start(t, stack.Options{Envoy: []func(*stack.Bootstrap) error{faultByHeader}})
+	onLeaseStores(t, onlyTheUpstreamPutsIntoCooldown)
+}
+
+func onlyTheUpstreamPutsIntoCooldown(t *testing.T, st leaseStore) {
+	s := start(t, stack.Options{Overlay: "leases: {" + st.setting() + "}", Envoy: []func(*stack.Bootstrap) error{faultByHeader}})
 	a := session{s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("u", 43)}
 	generation := a.acquire(t)
 	connection := func() string {
@@ -238,11 +248,7 @@ func TestOnlyTheUpstreamPutsItsConnectionIntoCooldown(t *testing.T) {
 	}
 	leased := func(path string, more ...string) response {
 		t.Helper()
-		headers := map[string]string{"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}
-		for i := 0; i < len(more); i += 2 {
-			headers[more[i]] = more[i+1]
-		}
-		return must(t, s, a.c, request{path: "/leased" + path, headers: headers})
+		return must(t, s, a.c, request{path: "/leased" + path, headers: a.headers(generation, more...)})
 	}
 	first := connection()
 	for range 3 {
@@ -293,8 +299,7 @@ func TestLostLeaseCutsTheResponse(t *testing.T) {
 				answer := make(chan response, 1)
 				failed := make(chan error, 1)
 				go func() {
-					got, err := send(t.Context(), s, hc, request{path: path, headers: map[string]string{
-						"authorization": "Bearer " + a.key, "x-omniroute-lease-owner": a.owner, "x-omniroute-lease-generation": generation}})
+					got, err := send(t.Context(), s, hc, request{path: path, headers: a.headers(generation)})
 					answer <- got
 					failed <- err
 				}()
@@ -328,8 +333,12 @@ func TestLostLeaseCutsTheResponse(t *testing.T) {
 // path names it, and whether it has a lease or not; a body that names it late never arrives whole.
 func TestRequestsGoWhereTheirModelIsServed(t *testing.T) {
 	t.Parallel()
+	onLeaseStores(t, requestsGoWhereTheirModelIsServed)
+}
+
+func requestsGoWhereTheirModelIsServed(t *testing.T, st leaseStore) {
 	s := start(t, stack.Options{Overlay: "clusters: {leased: {lease: {mode: managed}}}\n" +
-		"leases: {pools: {leased: {connections: [{id: acct-1, cluster: acct-1, models: [m1]}, {id: acct-2, cluster: acct-2, models: [m2]}]}}}"})
+		"leases: {pools: {leased: {connections: [{id: acct-1, cluster: acct-1, models: [m1]}, {id: acct-2, cluster: acct-2, models: [m2]}]}}, " + st.setting() + "}"})
 	c := client(t, false)
 	long := `{"messages":["` + strings.Repeat("x", 400<<10) + `"],`
 	owner := "vlo_" + strings.Repeat("m", 43)
@@ -340,8 +349,7 @@ func TestRequestsGoWhereTheirModelIsServed(t *testing.T) {
 		if status != 200 {
 			t.Fatalf("acquire for m1: %d %v", status, fields)
 		}
-		return map[string]string{"authorization": "Bearer demo-key-a", "x-omniroute-lease-owner": owner,
-			"x-omniroute-lease-generation": fmt.Sprintf("%.0f", fields["generation"])}
+		return a.headers(fmt.Sprintf("%.0f", fields["generation"]))
 	}
 	nobody := func() map[string]string { return map[string]string{} }
 	for _, test := range []struct {
@@ -385,69 +393,89 @@ func TestRequestsGoWhereTheirModelIsServed(t *testing.T) {
 // leased; the health document names the store. Nothing else changes when Redis comes, and goes again.
 func TestReadinessDoesNotFollowTheStore(t *testing.T) {
 	t.Parallel()
+	t.Run("embedded", func(t *testing.T) { // which is never away
+		t.Parallel()
+		g := gateway{start(t, stack.Options{}), nil}
+		g.eventuallyIs(t, "ok")
+		g.look(t, "embedded", g.client(t).acquire(t), 200)
+	})
 	for policy, without := range map[string]int{"deny": 503, "allow": 200} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-			defer cancel()
-			redis, err := stack.StartRedis(ctx, stack.RedisOptions{})
-			if err != nil {
-				t.Fatalf("start Redis: %v", err)
-			}
-			defer redis.Stop()
-			redis.Kill()
-			s := start(t, stack.Options{Overlay: fmt.Sprintf("leases: {onStoreError: %s, store: {redis: {addrs: [%q]}}}", policy, redis.Addr)})
-			a := session{s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("r", 43)}
-			// look checks what holds without the store.
-			look := func(when, generation string, leased int) {
-				t.Helper()
-				if got := must(t, s, a.c, request{path: "/echo"}); got.status != 200 {
-					t.Errorf("%s: a request without a lease = %d %s, want 200", when, got.status, got.reason())
-				}
-				if got, _ := a.get(t, generation); got.status != leased {
-					t.Errorf("%s: a leased request = %d %s, want %d", when, got.status, got.reason(), leased)
-				}
-				for _, probe := range []string{"/readyz", "/livez"} {
-					if _, err := s.Sidecar.Get(ctx, probe); err != nil {
-						t.Errorf("%s: %s: %v, want 200", when, probe, err)
-					}
-				}
-			}
-			storeIs := func(status string) func() bool {
-				return func() bool {
-					h := health(t, s)
-					return h.Status == status && h.Leases.Status == status && h.Leases.Pools["leased"].Status == status
-				}
-			}
-			look("started without Redis", "1", without)
-			eventually(t, "health to name the store as degraded", storeIs("degraded"))
-			if err := redis.Restart(ctx); err != nil {
-				t.Fatalf("restart Redis: %v", err)
-			}
-			eventually(t, "health to be ok", storeIs("ok"))
-			generation := a.acquire(t)
-			look("with Redis", generation, 200)
-			redis.Kill()
-			eventually(t, "the sidecar to notice", func() bool {
-				got, _ := a.get(t, generation)
-				return got.status == without
-			})
-			look("Redis gone again", generation, without)
-			eventually(t, "health to name the store as degraded", func() bool {
-				a.get(t, generation)
-				return storeIs("degraded")()
-			})
+			onLeaseServers(t, func(t *testing.T, server *stack.Redis) { readinessWithoutTheStore(t, server, policy, without) })
 		})
 	}
+}
+
+func readinessWithoutTheStore(t *testing.T, server *stack.Redis, policy string, without int) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	server.Kill()
+	g := gateway{start(t, stack.Options{Overlay: fmt.Sprintf("leases: {onStoreError: %s, store: {redis: {addrs: [%q]}}}", policy, server.Addr)}), nil}
+	a := g.client(t)
+	g.look(t, "started without the store", "1", without)
+	g.eventuallyIs(t, "degraded")
+	if err := server.Restart(ctx); err != nil {
+		t.Fatalf("restart the store: %v", err)
+	}
+	g.eventuallyIs(t, "ok")
+	generation := a.acquire(t)
+	g.look(t, "with the store", generation, 200)
+	server.Kill()
+	eventually(t, "the sidecar to notice", func() bool {
+		got, _ := a.get(t, generation)
+		return got.status == without
+	})
+	g.look(t, "the store is gone again", generation, without)
+	g.asks = func() { a.get(t, generation) }
+	g.eventuallyIs(t, "degraded")
+}
+
+// gateway is a stack whose lease store may be away.
+type gateway struct {
+	s    *stack.Stack
+	asks func() // the store, while its health is looked at
+}
+
+func (g gateway) client(t *testing.T) session {
+	return session{g.s, client(t, false), "demo-key-a", "vlo_" + strings.Repeat("r", 43)}
+}
+
+// look checks what holds without the store.
+func (g gateway) look(t *testing.T, when, generation string, leased int) {
+	t.Helper()
+	a := g.client(t)
+	if got := must(t, g.s, a.c, request{path: "/echo"}); got.status != 200 {
+		t.Errorf("%s: a request without a lease = %d %s, want 200", when, got.status, got.reason())
+	}
+	if got, _ := a.get(t, generation); got.status != leased {
+		t.Errorf("%s: a leased request = %d %s, want %d", when, got.status, got.reason(), leased)
+	}
+	for _, probe := range []string{"/readyz", "/livez"} {
+		if _, err := g.s.Sidecar.Get(t.Context(), probe); err != nil {
+			t.Errorf("%s: %s: %v, want 200", when, probe, err)
+		}
+	}
+}
+
+// eventuallyIs waits until health names the store with a status.
+func (g gateway) eventuallyIs(t *testing.T, status string) {
+	t.Helper()
+	eventually(t, "health to name the store as "+status, func() bool {
+		if g.asks != nil {
+			g.asks()
+		}
+		h := health(t, g.s)
+		return h.Status == status && h.Leases.Status == status && h.Leases.Pools["leased"].Status == status
+	})
 }
 
 // TestPinsTellNobodyWhoLeasesWhat: a connection that a request without a lease may not have gives the same answer whether it is
 // leased, in cooldown or unknown.
 func TestPinsTellNobodyWhoLeasesWhat(t *testing.T) {
 	t.Parallel()
-	token := tokenFile(t, strings.Repeat("operator", 4))
-	s := start(t, stack.Options{Overlay: "clusters: {leased: {lease: {mode: managed}}}", Environ: []string{"HEADGATE_LISTEN_ADMIN_TOKEN_FILE=" + token}})
-	c := client(t, false)
+	o := operated(t, stack.Options{Overlay: "clusters: {leased: {lease: {mode: managed}}}"})
+	s, c := o.s, client(t, false)
 	pinned := func(connection string) response {
 		return must(t, s, c, request{path: "/leased/echo", headers: map[string]string{"x-omniroute-connection": connection}})
 	}
@@ -455,7 +483,7 @@ func TestPinsTellNobodyWhoLeasesWhat(t *testing.T) {
 		t.Errorf("a free connection: %d %s, want 200", got.status, got.reason())
 	}
 	session{s, c, "demo-key-a", "vlo_" + strings.Repeat("t", 43)}.acquire(t)
-	operator{s, token}.says(t, "is in cooldown", "cooldown", "acct-2")
+	o.says(t, "is in cooldown", "cooldown", "acct-2")
 	answers := map[string]response{"leased": pinned("acct-1"), "in cooldown": pinned("acct-2"), "unknown": pinned("acct-9")}
 	for what, got := range answers {
 		if got.status != 409 || got.reason() != "LEASE_CONNECTION_MISMATCH" || got.body != answers["unknown"].body || got.header.Get("Retry-After") != "" {
