@@ -76,6 +76,10 @@ test-release: ## Lint the workflows, and build what a release consists of, witho
 test-manifests: ## Check the Kubernetes manifests, dashboards and image against the real API types
 	cd test/manifests && $(GO) vet ./... && $(GO) test -timeout 40m ./...
 
+.PHONY: test-leases-million
+test-leases-million: ## Begin and end a million leases on each kind of store, and show that it holds no more than before (10 minutes or so)
+	$(GO) test -count=1 -timeout 60m -run TestSessionsLeaveNothingBehind ./pkg/lease -v -sessions 1000000
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, and exchanges as whole sequences of messages, for FUZZTIME each (60s): one table
 	@test/fuzz/run.sh

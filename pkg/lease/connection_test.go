@@ -16,7 +16,7 @@ import (
 func TestTokenOfAConnectionOnlyGrows(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{"acct-1", "acct-2"}, func(t *testing.T, s lease.Settings) {
-		svc, ctx := newService(t, s), within(t, time.Minute)
+		svc, ctx := newService(t, s), within(t, 2*patience)
 		// Given team-b's later lease on acct-2, which has ended
 		a, b := acquire(t, svc, 1, teamA), acquire(t, svc, 2, teamB)
 		second, r := svc.Check(ctx, fence(t, svc, 2, teamB, b.Generation))
@@ -40,7 +40,7 @@ func TestTokenOfAConnectionOnlyGrows(t *testing.T) {
 func TestExchangeOnAConnectionThatItsLeaseLeftIsLost(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{"acct-1", "acct-2"}, func(t *testing.T, s lease.Settings) {
-		svc, ctx := newService(t, s), within(t, time.Minute)
+		svc, ctx := newService(t, s), within(t, 2*patience)
 		l := acquire(t, svc, 1, teamA)
 		f, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
 		expect(t, "check", r, "")
@@ -75,7 +75,7 @@ func TestOtherSidecarsTellWithinASecondOrSo(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, server *stack.Redis) {
 		s := onRedis(settings("acct-1", "acct-2"), server.Addr)
-		here, there, ctx := newService(t, s), newService(t, s), within(t, time.Minute)
+		here, there, ctx := newService(t, s), newService(t, s), within(t, 2*patience)
 		for name, c := range map[string]struct {
 			does func(lease.Lease) *lease.Refusal
 			want lease.EndReason
@@ -99,7 +99,7 @@ func TestOtherSidecarsTellWithinASecondOrSo(t *testing.T) {
 				t.Fatalf("%s: %s", name, r.Reason)
 			}
 			began := time.Now()
-			eventually(t, 10*time.Second, "a loss when another sidecar "+name, func() bool { return len(lost.all()) > 0 })
+			eventually(t, patience, "a loss when another sidecar "+name, func() bool { return len(lost.all()) > 0 })
 			t.Logf("told after %v", time.Since(began))
 			if got := lost.all(); got[0] != c.want {
 				t.Errorf("when another sidecar %s: told %v, want %s", name, got, c.want)
@@ -145,10 +145,10 @@ func TestStoreThatCannotBeAskedIsNoExpiry(t *testing.T) {
 	server := startRedis(t)
 	relay := startRelay(t, server.Addr)
 	s := onRedis(settings("acct-1"), relay.Addr)
-	s.Store.Redis.CallTimeout = 100 * time.Millisecond
-	here, there, ctx := newService(t, s), newService(t, onRedis(settings("acct-1"), server.Addr)), within(t, time.Minute)
-	here.SetTTL(2 * time.Second)
-	there.SetTTL(2 * time.Second)
+	s.Store.Redis.CallTimeout = 500 * time.Millisecond
+	here, there, ctx := newService(t, s), newService(t, onRedis(settings("acct-1"), server.Addr)), within(t, 2*patience)
+	here.SetTTL(4 * time.Second)
+	there.SetTTL(4 * time.Second)
 	var f lease.Fence
 	var l lease.Lease
 	eventually(t, patience, "a lease in flight", func() bool { // on a busy machine a call may take longer than it may
@@ -177,7 +177,7 @@ func TestStoreThatCannotBeAskedIsNoExpiry(t *testing.T) {
 func TestClockThatWasFarAheadLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{"acct-1"}, func(t *testing.T, s lease.Settings) {
-		svc, ctx := newService(t, s), within(t, time.Minute)
+		svc, ctx := newService(t, s), within(t, 2*patience)
 		l := acquire(t, svc, 1, teamA)
 		if r := svc.SetCooldown(ctx, pool, "acct-1", time.Minute); r != nil {
 			t.Fatal(r.Reason)
@@ -205,7 +205,7 @@ func TestNumbersStayAboveWhatWasSeenOverAFailover(t *testing.T) {
 	primary := startRedis(t, "repl-diskless-sync yes", "repl-diskless-sync-delay 0")
 	replica := startRedis(t, "replicaof 127.0.0.1 "+primary.Port())
 	relay := startRelay(t, primary.Addr)
-	svc, ctx := newService(t, onRedis(settings("acct-1"), relay.Addr)), within(t, time.Minute)
+	svc, ctx := newService(t, onRedis(settings("acct-1"), relay.Addr)), within(t, 2*patience)
 	svc.SetField(pool, "gen", fmt.Sprint(time.Now().Add(10*time.Second).UnixMilli()))
 	a := acquire(t, svc, 1, teamA)
 	if _, r := svc.Release(ctx, ask(t, svc, 1, teamA, a.Generation), lease.OwnerExit); r != nil {
@@ -227,47 +227,4 @@ func TestNumbersStayAboveWhatWasSeenOverAFailover(t *testing.T) {
 	if c.Generation <= b.Generation {
 		t.Errorf("the new primary gave %d after %d", c.Generation, b.Generation)
 	}
-}
-
-// TestSessionsLeaveNothingBehind: after thousands of sessions the store holds what it held after some.
-func TestSessionsLeaveNothingBehind(t *testing.T) {
-	t.Parallel()
-	onServers(t, func(t *testing.T, server *stack.Redis) {
-		ctx := within(t, 10*time.Minute)
-		s := onRedis(settings("acct-1", "acct-2", "acct-3"), server.Addr)
-		s.History = 0
-		svc := newService(t, s)
-		session := func(n int) {
-			l, r := svc.Acquire(ctx, ask(t, svc, n, teamA, 0), "m")
-			if r != nil {
-				t.Fatalf("session %d: %s", n, r.Reason)
-			}
-			switch n % 3 {
-			case 0: // left to expire
-				svc.SetField(pool, "c:"+l.Connection, strings.Replace(svc.Fields(pool)["c:"+l.Connection], fmt.Sprintf("%016d", l.ExpiresAt.UnixMilli()), fmt.Sprintf("%016d", 1), 1))
-			case 1:
-				_, _ = svc.EndLease(ctx, pool, l.Connection, lease.QuotaUnavailable)
-			default:
-				_, _ = svc.Release(ctx, ask(t, svc, n, teamA, l.Generation), lease.OwnerExit)
-			}
-		}
-		size := func() (fields int, bytes int64) {
-			svc.SweepNow(ctx)
-			key, _ := svc.StoreKeys(pool)
-			return len(svc.Fields(pool)), server.Client().MemoryUsage(ctx, key, 0).Val()
-		}
-		for n := range 100 {
-			session(n)
-		}
-		fields, bytes := size()
-		for n := range 3000 {
-			session(100 + n)
-		}
-		if f, b := size(); f > fields+3 || b > bytes+1000 {
-			t.Errorf("%d fields and %d bytes after 3100 sessions, %d and %d after 100", f, b, fields, bytes)
-		}
-		if keys := server.Client().DBSize(ctx).Val(); keys > 1 {
-			t.Errorf("%d keys after 3100 sessions, want 1", keys)
-		}
-	})
 }

@@ -87,7 +87,7 @@ func TestEmbeddedStoreKeepsLeasesOverARestart(t *testing.T) {
 func TestUnusedSettingsLeaveTheStoreAlone(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{"acct-1"}, func(t *testing.T, s lease.Settings) {
-		svc, ctx := newService(t, s), within(t, time.Minute)
+		svc, ctx := newService(t, s), within(t, 2*patience)
 		l := acquire(t, svc, 1, teamA)
 		if s.Store.Redis.Addrs == nil {
 			s.Store.Redis.CallTimeout, s.Store.Redis.PoolSize, s.Store.Redis.Username = time.Second, 3, "somebody"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -137,6 +138,65 @@ func (s *Service) SetField(pool, field, value string) {
 	case *remote:
 		e.client.HSet(context.Background(), key, field, value)
 	}
+}
+
+// Expire lets a live lease run out at once.
+func (s *Service) Expire(l Lease) {
+	field := "c:" + l.Connection
+	past := fmt.Sprintf("%016d", l.AcquiredAt.UnixMilli()-1)
+	s.SetField(l.Pool, field, past+s.Field(l.Pool, field)[len(past):])
+}
+
+// Field is one field of a pool's hash.
+func (s *Service) Field(pool, field string) string {
+	key := s.view().pools[pool].keys.pool
+	switch e := s.engine().(type) {
+	case *embedded:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if h := e.data.hashes[key]; h != nil {
+			return h.fields[field]
+		}
+	case *remote:
+		return e.client.HGet(context.Background(), key, field).Val()
+	}
+	return ""
+}
+
+// Size is how many keys the store has, and how many fields and bytes they hold.
+type Size struct{ Keys, Fields, Bytes int64 }
+
+// StoreSize measures the store after a sweep.
+func (s *Service) StoreSize(ctx context.Context) (size Size, err error) {
+	s.SweepNow(ctx)
+	switch e := s.engine().(type) {
+	case *embedded:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		size.Keys = int64(len(e.data.hashes) + len(e.data.streams) + len(e.data.marks))
+		for _, h := range e.data.hashes {
+			size.Fields += int64(len(h.fields))
+			for name, value := range h.fields {
+				size.Bytes += int64(len(name) + len(value))
+			}
+		}
+		for _, one := range e.data.streams {
+			for _, e := range one.entries {
+				size.Bytes += int64(len(e.id) + len(strings.Join(e.values, "")))
+			}
+		}
+	case *remote:
+		if size.Keys, err = e.client.DBSize(ctx).Result(); err != nil {
+			return size, err
+		}
+		keys := e.client.Scan(ctx, 0, "*", 1000).Iterator()
+		for keys.Next(ctx) {
+			size.Fields += e.client.HLen(ctx, keys.Val()).Val() // 0 for what is no hash
+			size.Bytes += e.client.MemoryUsage(ctx, keys.Val(), 0).Val()
+		}
+		err = keys.Err()
+	}
+	return size, err
 }
 
 // End ends the lease on a connection with the exact generation.

@@ -183,7 +183,7 @@ func reason(r *lease.Refusal) lease.Reason {
 }
 
 // patience is for what has to happen, where nothing is said about how soon: a busy machine takes its time.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // eventually waits until f is true.
 func eventually(t testing.TB, d time.Duration, what string, f func() bool) {
@@ -205,6 +205,15 @@ func file(t testing.TB, name, content string) string {
 	return path
 }
 
+// answering waits until a service gets answers of its store.
+func answering(t testing.TB, svc *lease.Service) {
+	t.Helper()
+	eventually(t, patience, "an answer of the store", func() bool {
+		_, r := svc.Check(context.Background(), fence(t, svc, 1000, teamA, 1))
+		return reason(r) == lease.LeaseRequired
+	})
+}
+
 // move has a lease leave its connection, which is put into cooldown.
 func move(t testing.TB, svc *lease.Service, n int, who string, l lease.Lease) (lease.Fence, *lease.Refusal) {
 	t.Helper()
@@ -217,16 +226,26 @@ func move(t testing.TB, svc *lease.Service, n int, who string, l lease.Lease) (l
 // onServers runs a test on a Redis and on a Valkey.
 func onServers(t *testing.T, test func(t *testing.T, server *stack.Redis)) {
 	t.Helper()
-	for name, find := range map[string]func(context.Context) (string, error){"redis": stack.FindRedis, "valkey": stack.FindValkey} {
+	for name, binary := range servers(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			binary, err := find(within(t, 5*time.Minute)) // it may have to be installed
-			if err != nil {
-				t.Fatal(err)
-			}
 			test(t, startServer(t, stack.RedisOptions{Binary: binary}))
 		})
 	}
+}
+
+// servers are the programs that leases are tested on, by name.
+func servers(t testing.TB) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for name, find := range map[string]func(context.Context) (string, error){"redis": stack.FindRedis, "valkey": stack.FindValkey} {
+		binary, err := find(within(t, 4*patience)) // it may have to be installed
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[name] = binary
+	}
+	return found
 }
 
 // onStores runs a test on every kind of store, with settings that begin with the connections.
@@ -242,7 +261,7 @@ func onStores(t *testing.T, connections []string, test func(t *testing.T, s leas
 // startServer starts a Redis or Valkey that is stopped at the end of the test.
 func startServer(t testing.TB, o stack.RedisOptions) *stack.Redis {
 	t.Helper()
-	r, err := stack.StartRedis(within(t, time.Minute), o)
+	r, err := stack.StartRedis(within(t, 2*patience), o)
 	if err != nil {
 		t.Fatal(err)
 	}

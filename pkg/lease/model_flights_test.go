@@ -61,8 +61,19 @@ func (w *world) landStep(t *rapid.T) {
 
 // renewed takes over renewals of what is in flight on a server, and returns a moment at which they were known.
 func (w *world) renewed() time.Time {
-	fields := w.svc.Fields(pool)
-	now := w.now()
+	for {
+		from := w.now()
+		fields := w.svc.Fields(pool)
+		to := w.now()
+		w.takeOver(fields, to)
+		// What ended between the readings of the clock may have been renewed since the fields were read.
+		if w.nextEdge(from).After(to) {
+			return to
+		}
+	}
+}
+
+func (w *world) takeOver(fields map[string]string, now time.Time) {
 	for c, l := range w.bound {
 		var owner, principal string
 		var generation, token, acquired, renewed, expires int64
@@ -78,7 +89,6 @@ func (w *world) renewed() time.Time {
 		}
 		l.renewed, l.expires = time.UnixMilli(renewed), time.UnixMilli(expires)
 	}
-	return now
 }
 
 // drainStep renews what is in flight to its full time to live.

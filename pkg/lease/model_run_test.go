@@ -137,14 +137,15 @@ func cut(field string) (till, set int64, ok bool) {
 
 // resync takes over what changes without the model's doing: tokens that are drawn and renewals of what is in flight.
 func (w *world) resync(t *rapid.T) {
+	fields := w.svc.Fields(pool)
 	now := w.now()
 	for c, l := range w.bound {
 		var owner, principal string
 		var generation, token, acquired, renewed, expires int64
-		n, _ := fmt.Sscanf(w.svc.Fields(pool)["c:"+c], "%d %d %s %d %s %d %d", &expires, &renewed, &owner, &generation, &principal, &token, &acquired)
+		n, _ := fmt.Sscanf(fields["c:"+c], "%d %d %s %d %s %d %d", &expires, &renewed, &owner, &generation, &principal, &token, &acquired)
 		if n != 7 || generation != l.generation {
 			if l.expires.After(now) {
-				t.Fatalf("%s holds %q, the model %+v", c, w.svc.Fields(pool)["c:"+c], l)
+				t.Fatalf("%s holds %q, the model %+v", c, fields["c:"+c], l)
 			}
 			continue
 		}

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -51,12 +52,13 @@ func (w *watched) leased(t *testing.T) lease.FenceAsk {
 	return fence(t, w.Service, 1, teamA, l.Generation)
 }
 
-// inAnyRound runs a test about load until a round shows no fault: a busy machine may spoil a round, not three.
-func inAnyRound(t *testing.T, round func() (fault string)) {
+// inAnyRound runs a test about load until a round shows no fault: a busy machine may spoil some, not all.
+func inAnyRound(t *testing.T, rounds int, round func(t *testing.T) (fault string)) {
 	t.Helper()
 	var fault string
-	for range 3 {
-		if fault = round(); fault == "" {
+	for n := range rounds {
+		if fault = round(t); fault == "" {
+			t.Logf("round %d of at most %d shows no fault", n+1, rounds)
 			return
 		}
 		t.Log(fault)
@@ -64,56 +66,84 @@ func inAnyRound(t *testing.T, round func() (fault string)) {
 	t.Error(fault)
 }
 
-// TestHiccupCostsNoRefusals: the store stands still for 40 ms under 1000 checks a second. It is not parallel: other tests
-// would make the hiccup longer.
+// offers is the fault of a round in which the machine did not come up with the load.
+func (l *load) offers(perSecond int) (fault string) {
+	if l.offered < 0.98*float64(perSecond) || l.latest > 100*time.Millisecond {
+		return fmt.Sprintf("%.0f checks a second were offered, the latest %v late; want %d, within 100 ms", l.offered, l.latest, perSecond)
+	}
+	return ""
+}
+
+// TestHiccupCostsNoRefusals: the store stands still for 40 ms, twice a second, under 1000 checks a second. It is not parallel:
+// other tests would make the hiccups longer.
 func TestHiccupCostsNoRefusals(t *testing.T) {
-	inAnyRound(t, func() string {
-		server := startRedis(t)
-		svc := watch(t, strict(settings("acct-1"), server.Addr))
-		f := svc.leased(t)
-		ctx := within(t, 3*time.Second)
-		var stalls sync.WaitGroup
-		stalls.Go(func() {
-			for ctx.Err() == nil {
-				time.Sleep(500 * time.Millisecond)
-				_ = server.Freeze()
-				time.Sleep(40 * time.Millisecond)
-				_ = server.Thaw()
-			}
+	for name, binary := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			inAnyRound(t, 8, func(t *testing.T) string { return hiccups(t, startServer(t, stack.RedisOptions{Binary: binary})) })
 		})
-		var l load
-		l.run(ctx, 1000, func() lease.Reason { _, r := svc.Check(context.Background(), f); return reason(r) })
-		stalls.Wait()
-		t.Logf("answers %v, breaker %v", l.answers, svc.opened())
-		if refused := len(l.times) - l.answers[""]; refused > 0 || len(l.times) < 300 || len(svc.opened()) > 0 {
-			return fmt.Sprintf("%d of %d checks were refused and the breaker went through %v, want none and closed: %v", refused, len(l.times), svc.opened(), l.answers)
+	}
+}
+
+func hiccups(t *testing.T, server *stack.Redis) (fault string) {
+	const perSecond = 1000
+	svc := watch(t, strict(settings("acct-1"), server.Addr))
+	f := svc.leased(t)
+	ctx := within(t, 3*time.Second)
+	var stalls sync.WaitGroup
+	var stood []time.Duration
+	stalls.Go(func() {
+		for ctx.Err() == nil {
+			time.Sleep(460 * time.Millisecond)
+			from := time.Now()
+			_ = server.Freeze()
+			time.Sleep(40 * time.Millisecond)
+			_ = server.Thaw()
+			stood = append(stood, time.Since(from).Round(time.Millisecond))
 		}
-		return ""
 	})
+	var l load
+	l.run(ctx, perSecond, func() lease.Reason { _, r := svc.Check(context.Background(), f); return reason(r) })
+	stalls.Wait()
+	slices.Sort(l.times)
+	t.Logf("%.0f checks a second offered, the store stood still for %v; answers %v, half within %v, the last %v; breaker %v",
+		l.offered, stood, l.answers, l.times[len(l.times)/2], l.times[len(l.times)-1], svc.opened())
+	if fault = l.offers(perSecond); fault != "" {
+		return fault
+	}
+	if refused := len(l.times) - l.answers[""]; refused > 0 || len(svc.opened()) > 0 {
+		return fmt.Sprintf("%d of %d checks were refused and the breaker went through %v, want none and closed: %v", refused, len(l.times), svc.opened(), l.answers)
+	}
+	return ""
 }
 
 // TestOverloadQueuesAndServes: twice as many checks as the connections carry one by one.
 func TestOverloadQueuesAndServes(t *testing.T) {
-	inAnyRound(t, func() string {
-		server := startRedis(t)
-		relay := startRelay(t, server.Addr)
-		s := strict(settings("acct-1"), relay.Addr)
-		s.Store.Redis.PoolSize = 2
-		svc := watch(t, s)
-		f := svc.leased(t)
-		relay.DelayReplies(3 * time.Millisecond)
-		const capacity, seconds = 2 * 1000 / 3, 3 // calls a second of two connections
-		var l load
-		l.run(within(t, seconds*time.Second), 2*capacity, func() lease.Reason { _, r := svc.Check(context.Background(), f); return reason(r) })
-		t.Logf("answers %v, breaker %v, %d connections", l.answers, svc.opened(), relay.Total())
-		// A busy machine does not come up with all of the load.
-		served, could := l.answers[""], min(capacity*seconds, len(l.times))
-		if served < could*8/10 || len(svc.opened()) > 0 {
-			return fmt.Sprintf("%d of %d checks were served and the breaker went through %v, want 80%% of the %d that the connections carry one by one, and closed",
-				served, len(l.times), svc.opened(), could)
-		}
-		return ""
-	})
+	for name, binary := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			inAnyRound(t, 8, func(t *testing.T) string { return overload(t, startServer(t, stack.RedisOptions{Binary: binary})) })
+		})
+	}
+}
+
+func overload(t *testing.T, server *stack.Redis) (fault string) {
+	relay := startRelay(t, server.Addr)
+	s := strict(settings("acct-1"), relay.Addr)
+	s.Store.Redis.PoolSize = 2
+	svc := watch(t, s)
+	f := svc.leased(t)
+	relay.DelayReplies(3 * time.Millisecond)
+	const capacity, seconds = 2 * 1000 / 3, 3 // calls a second of two connections
+	var l load
+	l.run(within(t, seconds*time.Second), 2*capacity, func() lease.Reason { _, r := svc.Check(context.Background(), f); return reason(r) })
+	t.Logf("%.0f checks a second offered to %d; answers %v, breaker %v, %d connections", l.offered, capacity, l.answers, svc.opened(), relay.Total())
+	if fault = l.offers(2 * capacity); fault != "" {
+		return fault
+	}
+	if served := l.answers[""]; served < capacity*seconds*8/10 || len(svc.opened()) > 0 {
+		return fmt.Sprintf("%d of %d checks were served and the breaker went through %v, want 80%% of the %d that the connections carry one by one, and closed",
+			served, len(l.times), svc.opened(), capacity*seconds)
+	}
+	return ""
 }
 
 func TestCallsThatWereNeverSentAreNotUndone(t *testing.T) {
@@ -148,7 +178,7 @@ func TestNothingGoesOutUnconfirmed(t *testing.T) {
 		calm := onRedis(settings("acct-1", "acct-2"), server.Addr)
 		strict := calm
 		strict.Store.Redis.WaitReplicas, strict.Store.Redis.CallTimeout = 1, 500*time.Millisecond
-		sure, svc, ctx := newService(t, calm), newService(t, strict), within(t, time.Minute)
+		sure, svc, ctx := newService(t, calm), newService(t, strict), within(t, 2*patience)
 		// Given a lease that was confirmed when there was a replica
 		l := acquire(t, sure, 1, teamA)
 		a := ask(t, svc, 1, teamA, l.Generation)
@@ -164,11 +194,15 @@ func TestNothingGoesOutUnconfirmed(t *testing.T) {
 		unavailable("renew", r)
 		_, r = svc.Status(ctx, a)
 		unavailable("status", r)
-		// the lease has not ended by any of it, and what it is not told needs no replica
-		_, r = svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
-		expect(t, "check", r, "")
-		_, r = svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation+1))
-		expect(t, "renew of another generation", r, lease.FenceStale)
+		// the lease has not ended by any of it, and what it is not told needs no replica; on a busy machine calls may be paused
+		eventually(t, patience, "a valid check", func() bool {
+			_, r := svc.Check(ctx, fence(t, svc, 1, teamA, l.Generation))
+			return r == nil
+		})
+		eventually(t, patience, "STALE for another generation", func() bool {
+			_, r := svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation+1))
+			return reason(r) == lease.FenceStale
+		})
 		eventually(t, patience, "the unconfirmed lease to be undone", func() bool {
 			listing, err := sure.List(ctx, pool, 0)
 			return err == nil && listing.Connections[1].State == "free"

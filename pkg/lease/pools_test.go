@@ -69,7 +69,7 @@ func TestOwnerGetsNoTwoAccountsByAskingTwiceAtOnce(t *testing.T) {
 		s := twoPools(onRedis(settings("acct-1"), server.Addr))
 		s.AcquireRate = 0
 		sidecars := []*lease.Service{newService(t, s), newService(t, s)}
-		ctx := within(t, time.Minute)
+		ctx := within(t, 2*patience)
 		for round := range 30 {
 			var both sync.WaitGroup
 			for i, name := range []string{pool, "zpool"} {

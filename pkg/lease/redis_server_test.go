@@ -71,7 +71,7 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 	expect(t, "unmanaged at a replica", r, lease.ServiceUnavailable)
 	relay.Retarget(second.Addr)
 	moved := time.Now()
-	eventually(t, 2*time.Second, "an acquire at the new primary", func() bool {
+	eventually(t, patience, "an acquire at the new primary", func() bool {
 		_, r := svc.Acquire(ctx, ask(t, svc, 2, teamA, 0), "m")
 		return r == nil
 	})
@@ -116,7 +116,7 @@ func TestNoKeyOutlivesAKill(t *testing.T) {
 	// Given a Redis that writes down every command at once
 	server := startRedis(t, "appendonly yes", "appendfsync always")
 	svc := newService(t, onRedis(settings("acct-1", "acct-2"), server.Addr))
-	ctx := within(t, time.Minute)
+	ctx := within(t, 2*patience)
 	for round := range 10 {
 		// So that there is a key. The client takes up to a second to see that the server is back.
 		eventually(t, patience, "a write", func() bool { return svc.SetCooldown(ctx, pool, "acct-2", time.Minute) == nil })
@@ -280,7 +280,7 @@ func TestEvictedLeaseIsLostNotShared(t *testing.T) {
 	server := startRedis(t, "maxmemory 3mb", "maxmemory-policy allkeys-lru")
 	var log syncBuffer
 	svc := newLoggedService(t, onRedis(settings("acct-1"), server.Addr), &log, lease.Observer{})
-	ctx := within(t, time.Minute)
+	ctx := within(t, 2*patience)
 	eventually(t, patience, "a warning about the eviction policy", func() bool { return strings.Contains(log.String(), "policy=allkeys-lru") })
 	if got := svc.State().Eviction; got != "allkeys-lru" {
 		t.Errorf("the state reports policy %q", got)

@@ -214,7 +214,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 func TestCredentialsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	rights := "~headgate:* -@all +@connection +eval +evalsha +select +time +set +del +exists +hget +hmget +hset +hdel +hgetall +hscan +pexpire +pttl +xadd +xrevrange +info"
-	server, err := stack.StartRedis(within(t, time.Minute), stack.RedisOptions{Password: "admin-password", Config: []string{
+	server, err := stack.StartRedis(within(t, 2*patience), stack.RedisOptions{Password: "admin-password", Config: []string{
 		"user default on >admin-password ~* &* +@all", "user leases on >first-password " + rights,
 	}})
 	if err != nil {
@@ -285,7 +285,7 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 // TestMissingRightIsAnErrorNotAnAnswer: a user who may not read a key must not make leases look absent.
 func TestMissingRightIsAnErrorNotAnAnswer(t *testing.T) {
 	t.Parallel()
-	server, err := stack.StartRedis(within(t, time.Minute), stack.RedisOptions{Password: "admin", Config: []string{
+	server, err := stack.StartRedis(within(t, 2*patience), stack.RedisOptions{Password: "admin", Config: []string{
 		"user default on >admin ~* &* +@all", "user leases on >p ~headgate:* -@all +@connection +eval +evalsha +time +hdel +hmget",
 	}})
 	if err != nil {

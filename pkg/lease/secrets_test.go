@@ -34,7 +34,7 @@ func TestNothingSecretIsSaid(t *testing.T) {
 	})
 	monitor := watchCommands(t, server.Addr, &out)
 	ctx := within(t, 2*patience)
-	eventually(t, patience, "a store that answers", func() bool { return svc.Healthy(ctx) == nil })
+	answering(t, svc)
 
 	drive := func() {
 		for n := range 3 {

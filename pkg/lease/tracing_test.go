@@ -33,7 +33,7 @@ func TestTheFenceIsASpanBelowTheExchange(t *testing.T) {
 		return exchange.SpanContext()
 	}
 
-	exchange := check(within(t, 10*time.Second))
+	exchange := check(within(t, patience))
 	all := spans.Ended()
 	if len(all) != 2 {
 		t.Fatalf("%d spans of a sampled exchange, want itself and one call of the store", len(all))
@@ -54,7 +54,7 @@ func TestTheFenceIsASpanBelowTheExchange(t *testing.T) {
 	}
 
 	unsampled := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, Remote: true})
-	check(trace.ContextWithRemoteSpanContext(within(t, 10*time.Second), unsampled))
+	check(trace.ContextWithRemoteSpanContext(within(t, patience), unsampled))
 	if n := len(spans.Ended()); n != 2 {
 		t.Errorf("%d spans of an exchange that is not sampled, want none", n-2)
 	}
@@ -69,7 +69,7 @@ func TestACallThatFailsSaysSoInItsSpan(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
-	ctx, exchange := provider.Tracer("test").Start(within(t, 10*time.Second), "exchange")
+	ctx, exchange := provider.Tracer("test").Start(within(t, patience), "exchange")
 	defer exchange.End()
 	if _, refusal := svc.Check(ctx, fence(t, svc, 1, teamA, 1)); reason(refusal) != lease.ServiceUnavailable {
 		t.Fatalf("check without a store: %q, want %s", reason(refusal), lease.ServiceUnavailable)
