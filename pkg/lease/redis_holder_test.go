@@ -123,16 +123,15 @@ func TestRepeatedAcquireSurvivesTheUndoing(t *testing.T) {
 	server := startRedis(t)
 	relay := startRelay(t, server.Addr)
 	s := onRedis(settings("acct-1"), relay.Addr)
-	s.Store.Redis.CallTimeout = 100 * time.Millisecond
+	s.Store.Redis.CallTimeout = 400 * time.Millisecond
 	svc, calm := newService(t, s), newService(t, onRedis(settings("acct-1"), server.Addr))
 	ctx := within(t, 2*patience)
 	answering(t, svc)
-	relay.DelayReplies(300 * time.Millisecond)
-	relay.DelayRequests(0)
+	relay.DelayReplies(time.Second)
 	_, r := svc.Acquire(ctx, ask(t, svc, 1, teamA, 0), "m")
 	expect(t, "acquire whose reply is late", r, lease.ServiceUnavailable)
 	again := acquire(t, calm, 1, teamA) // on the other sidecar
-	time.Sleep(time.Second)
+	time.Sleep(3 * time.Second)
 	if _, r := calm.Check(ctx, fence(t, calm, 1, teamA, again.Generation)); r != nil && again.Outcome == "REUSED" {
 		t.Errorf("the lease that was reused is gone: %s", r.Reason)
 	} else if r != nil {
