@@ -9,10 +9,12 @@ import (
 
 const clusterSlots = 16384
 
-// RedisCluster is a Redis Cluster of primaries.
+// RedisCluster is a Redis Cluster.
 type RedisCluster struct {
-	Nodes []*Redis
-	ids   map[*Redis]string
+	Nodes    []*Redis // primaries
+	replicas []*Redis
+	ids      map[*Redis]string
+	o        RedisOptions
 }
 
 // StartRedisCluster starts n primaries that share all slots evenly. Stop it.
@@ -27,34 +29,69 @@ func StartRedisCluster(ctx context.Context, n int, o RedisOptions) (*RedisCluste
 
 func (c *RedisCluster) start(ctx context.Context, n int, o RedisOptions) error {
 	o.cluster = true
+	c.o = o
 	for i := range n {
-		r, err := StartRedis(ctx, o)
-		if err != nil {
-			return err
+		r, err := c.join(ctx)
+		if r != nil {
+			c.Nodes = append(c.Nodes, r)
 		}
-		c.Nodes = append(c.Nodes, r)
-		if c.ids[r], err = r.Client().ClusterMyID(ctx).Result(); err != nil {
+		if err != nil {
 			return err
 		}
 		if err := r.Client().ClusterAddSlotsRange(ctx, i*clusterSlots/n, (i+1)*clusterSlots/n-1).Err(); err != nil {
 			return err
 		}
-		if i > 0 {
-			if err := r.Client().ClusterMeet(ctx, "127.0.0.1", c.Nodes[0].Port()).Err(); err != nil {
-				return err
-			}
-		}
 	}
-	return c.settle(ctx)
+	return c.known(ctx)
 }
 
-// settle waits until every node knows every slot's owner.
-func (c *RedisCluster) settle(ctx context.Context) error {
-	for _, r := range c.Nodes {
+// join starts a node without slots that meets the first one.
+func (c *RedisCluster) join(ctx context.Context) (*Redis, error) {
+	r, err := StartRedis(ctx, c.o)
+	if err != nil {
+		return nil, err
+	}
+	if c.ids[r], err = r.Client().ClusterMyID(ctx).Result(); err != nil {
+		return r, err
+	}
+	if len(c.Nodes) > 0 {
+		err = r.Client().ClusterMeet(ctx, "127.0.0.1", c.Nodes[0].Port()).Err()
+	}
+	return r, err
+}
+
+// AddReplica starts a replica of a primary and waits until it is connected.
+func (c *RedisCluster) AddReplica(ctx context.Context, primary *Redis) (*Redis, error) {
+	r, err := c.join(ctx)
+	if r != nil {
+		c.replicas = append(c.replicas, r)
+	}
+	if err == nil {
+		err = c.known(ctx)
+	}
+	if err == nil {
+		err = r.Client().ClusterReplicate(ctx, c.ids[primary]).Err()
+	}
+	for err == nil {
+		info, infoErr := r.Client().Info(ctx, "replication").Result()
+		if infoErr == nil && strings.Contains(info, "master_link_status:up") {
+			return r, nil
+		}
+		if !rest(ctx, 50*time.Millisecond) {
+			err = ctx.Err()
+		}
+	}
+	return nil, fmt.Errorf("redis cluster: add a replica: %w", err)
+}
+
+// known waits until every node knows all nodes and every slot's owner.
+func (c *RedisCluster) known(ctx context.Context) error {
+	nodes := append(c.Nodes[:len(c.Nodes):len(c.Nodes)], c.replicas...)
+	for _, r := range nodes {
 		for {
 			info, err := r.Client().ClusterInfo(ctx).Result()
 			if err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_assigned:16384") &&
-				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(c.Nodes))) {
+				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(nodes))) {
 				break
 			}
 			if !rest(ctx, 50*time.Millisecond) {
@@ -138,7 +175,7 @@ func (c *RedisCluster) MoveSlot(ctx context.Context, slot int, from, to *Redis, 
 
 // Stop ends all processes.
 func (c *RedisCluster) Stop() {
-	for _, r := range c.Nodes {
+	for _, r := range append(c.Nodes[:len(c.Nodes):len(c.Nodes)], c.replicas...) {
 		r.Stop()
 	}
 }
