@@ -121,7 +121,7 @@ func (w *world) storedCooldown(t *rapid.T, c string, from, to time.Time) time.Ti
 	if old := w.cooldown[c]; old.After(to) && sameMillisecond(old, got) {
 		return got
 	}
-	if now := w.now(); till == 0 && !now.Before(from) {
+	if now := w.now(); till == 0 && !now.Before(from.Truncate(time.Millisecond)) { // the store counts milliseconds
 		return now // over before it was read
 	}
 	if till < from.UnixMilli() || till > to.UnixMilli() {
