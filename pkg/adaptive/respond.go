@@ -120,10 +120,13 @@ func (c *Controller) generateLocked(p *Permit) {
 }
 
 // expectLocked has the cost drop when the first token is expected of a request that was forwarded: after the time that streams
-// of its cost lately took. Nothing is expected while no stream was seen.
+// of its cost lately took, in this window when none before it had any. Nothing is expected while no stream was seen.
 func (c *Controller) expectLocked(p *Permit) {
-	l := &c.state.latency[firstTokens]
-	if l.short == 0 {
+	perCost := c.state.latency[firstTokens].short
+	if perCost == 0 {
+		perCost = c.window.fresh[firstTokens].mean()
+	}
+	if perCost == 0 {
 		if p.class == Stream {
 			c.generateLocked(p)
 		}
@@ -132,7 +135,7 @@ func (c *Controller) expectLocked(p *Permit) {
 	if p.queued || p.generates || p.expected || p.forwarded == notForwarded {
 		return
 	}
-	p.deadline = p.forwarded + int64(min(l.short*c.curves[firstTokens].expected(p.priced), float64(longestExpected)))
+	p.deadline = p.forwarded + int64(min(perCost*c.curves[firstTokens].expected(p.priced), float64(longestExpected)))
 	if p.deadline <= c.now {
 		c.generateLocked(p)
 		return

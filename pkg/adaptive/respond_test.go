@@ -46,6 +46,26 @@ func TestAWholeAnswerPaysItsPromptUntilTheFirstTokenIsExpected(t *testing.T) {
 	})
 }
 
+// What the streams of the present window took is enough to expect a first token by, when no window before it had any.
+func TestAFirstTokenIsExpectedInTheFirstWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, limited(20, 4, 40))
+		r.one(12, 500*time.Millisecond, OK) // a stream
+		p := new(Permit)
+		if got := r.c.Acquire(p, Request{Lane: "t", Cost: 12, Class: Whole, Forward: true}); got != Admitted {
+			t.Fatalf("answer %d", got)
+		}
+		waiter := r.ask("u", 10, Waiting)
+		time.Sleep(500*time.Millisecond + 1)
+		synctest.Wait()
+		r.numbers("when a stream's first token comes", map[string]any{"activeCost": 11})
+		r.admitted("then", waiter, true)
+		done(p, waiter)
+		r.empty()
+	})
+}
+
 // Retry-After from one lane is that lane's; from a second one within that time it holds everybody, no longer than the longest wait.
 func TestRetryAfterFromSeveralLanesHoldsDispatch(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,11 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,4 +66,37 @@ func TestHeadersThatComeAtOnceAreSaid(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNoStreamNoLessServed: of two tenants with a backlog of the same requests, the one that does not have its answers
+// streamed is served as many.
+func TestNoStreamNoLessServed(t *testing.T) {
+	t.Parallel()
+	s := start(t, stack.Options{Overlay: fixedLimit("chat", 24)})
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	var served [2]atomic.Int64
+	var all sync.WaitGroup
+	for tenant := range served {
+		for range 30 {
+			all.Go(func() {
+				c := client(t, false)
+				for ctx.Err() == nil {
+					r := chat(tenant == 0, 20, 20)
+					r.headers["x-tenant-id"] = fmt.Sprint(tenant)
+					if got, err := send(t.Context(), s, c, r); err != nil || got.status != 200 {
+						t.Errorf("tenant %d: %d, %v; want 200", tenant, got.status, err)
+						return
+					}
+					served[tenant].Add(1)
+				}
+			})
+		}
+	}
+	all.Wait()
+	streams, whole := float64(served[0].Load()), float64(served[1].Load())
+	if ratio := max(streams/whole, whole/streams); ratio > 1.25 {
+		t.Errorf("with streams %v served, without %v: a factor of %.2f, want at most 1.25", streams, whole, ratio)
+	}
+	t.Logf("with streams %v served, without %v", streams, whole)
 }
