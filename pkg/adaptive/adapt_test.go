@@ -69,6 +69,28 @@ func TestCriticalPressureHalvesAtOnceOncePerWindow(t *testing.T) {
 	})
 }
 
+// A sampler that has stopped does not keep the limit down for ever with the last that it saw.
+func TestPressureThatIsNotSampledAnyMoreIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := baseSettings()
+		s.InitialLimit, s.MinLimit = 80, 1
+		r := newRig(t, s)
+		r.c.Observe(High)
+		time.Sleep(4 * time.Minute)
+		if got := r.limit(); got != 64 {
+			t.Errorf("four minutes after the last sample, which was high: limit %d, want 64 still", got)
+		}
+		time.Sleep(2 * time.Minute)
+		r.one(1, time.Millisecond, OK)
+		time.Sleep(10 * time.Second)
+		if got := r.limit(); got != 80 {
+			t.Errorf("six minutes after it: limit %d, want 80", got)
+		}
+		r.empty()
+	})
+}
+
 func TestLatencySpikeDoesNotRaiseTheLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

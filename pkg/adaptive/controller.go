@@ -170,7 +170,7 @@ func (c *Controller) Observe(s Severity) {
 	defer c.mu.Unlock()
 	c.advanceLocked(now)
 	w := &c.window
-	w.severity = s
+	w.severity, w.observed = s, c.now
 	w.peak = max(w.peak, s)
 	if s == Critical && c.settings.Mode != Off && !w.cutWithin(c.now, c.settings.Window) {
 		w.lastCut, w.everCut = c.now, true

@@ -14,6 +14,7 @@ type window struct {
 	completed int
 
 	severity Severity // last observed
+	observed int64    // when that was
 	peak     Severity // worst that was sampled in this window: each sample counts once
 	lastCut  int64    // when critical pressure last lowered the limit
 	everCut  bool
@@ -28,10 +29,19 @@ func (w *window) cutWithin(t int64, length time.Duration) bool {
 	return w.everCut && t-w.lastCut < int64(length)
 }
 
+// severityLasts is for how long a sample of pressure counts: five of the longest intervals that can be configured. When none
+// follows, the sampler has stopped, and what it saw last says nothing about now.
+const severityLasts = 5 * time.Minute
+
+// strained reports whether pressure was not normal when it was last sampled, unless that is long ago.
+func (w *window) strained(t int64) bool {
+	return w.severity != Normal && t-w.observed < int64(severityLasts)
+}
+
 // next starts a window that ends at end; what outlives a window stays.
 func (w *window) next(end int64) {
 	*w = window{
-		end: end, severity: w.severity, lastCut: w.lastCut, everCut: w.everCut, shedAt: w.shedAt,
+		end: end, severity: w.severity, observed: w.observed, lastCut: w.lastCut, everCut: w.everCut, shedAt: w.shedAt,
 		utilization: w.utilization, lastReason: w.lastReason,
 	}
 }
@@ -114,7 +124,7 @@ func (c *Controller) quietLocked(n int64) {
 			c.state.latency[i].short = c.state.latency[i].long
 		}
 	}
-	if w.utilization <= c.settings.UtilizationLow && !c.starvedLocked() && w.severity == Normal && c.state.limit < c.part.InitialLimit {
+	if w.utilization <= c.settings.UtilizationLow && !c.starvedLocked() && !w.strained(c.now) && c.state.limit < c.part.InitialLimit {
 		rise := n * int64(c.settings.recovery())
 		c.state.limit = int(min(int64(c.part.InitialLimit), int64(c.state.limit)+rise))
 		c.steppedLocked(StepRecover)
@@ -125,7 +135,7 @@ func (c *Controller) quietLocked(n int64) {
 func (w *window) evidence(waiting bool, length time.Duration) evidence {
 	e := evidence{
 		fresh: w.fresh, completed: w.completed,
-		pressure: w.peak, cut: w.cutWithin(w.end, length), waiting: waiting, strained: w.severity != Normal,
+		pressure: w.peak, cut: w.cutWithin(w.end, length), waiting: waiting, strained: w.strained(w.end),
 	}
 	if w.capacity > 0 {
 		e.utilization = w.busy / w.capacity
