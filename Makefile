@@ -34,6 +34,7 @@ endif
 	@mkdir -p $(BUILD) && $(GO) build -o $(BUILD)/demo ./internal/stack/demo
 	@$(BUILD)/demo tools
 	$(GO) vet ./...
+	$(GO) vet -tags endurance ./test/endurance
 	$(GO) test $(RACE) -timeout 40m ./...
 	cd test/bench && $(GO) vet ./... && $(GO) test ./...
 
@@ -83,6 +84,18 @@ test-leases-million: ## Begin and end a million leases on each kind of store, an
 .PHONY: fuzz
 fuzz: ## Fuzz every parser, and exchanges as whole sequences of messages, for FUZZTIME each (60s): one table
 	@test/fuzz/run.sh
+
+.PHONY: soak
+soak: ## Keep a mixed load up for SOAK (30m) and require flat slopes of memory, goroutines, descriptors and Redis's keys: one table
+	SOAK=$(SOAK) $(GO) test -tags endurance -count=1 -timeout 10h -run TestSoak -v ./test/endurance
+
+.PHONY: overload
+overload: ## Send ten times what the upstream can do for OVERLOAD (1m), then hold 10 000 streams: one table
+	OVERLOAD=$(OVERLOAD) $(GO) test -tags endurance -count=1 -timeout 1h -run TestOverload -v ./test/endurance
+
+.PHONY: chaos
+chaos: ## Kill, stop and starve one part after another under load, CHAOS times (30), in an order that CHAOS_SEED repeats: one table
+	CHAOS=$(CHAOS) CHAOS_SEED=$(CHAOS_SEED) $(GO) test -tags endurance -count=1 -timeout 2h -run TestChaos -v ./test/endurance
 
 CLUSTER := .tools/cluster/bin/cluster
 
