@@ -67,13 +67,13 @@ func (k kind) site(end string) string {
 	return strings.NewReplacer(" ", "-", "+", "-").Replace(k.name) + "-" + end
 }
 
-// Route clusters of a kind: with room, full, full for a moment and full for as long as anybody waits. A limit of 9 lets one
-// request with a body in at a time: it costs 7, and the cheapest 4.
+// Route clusters of a kind: with room, full, full for a moment and full for as long as anybody waits. A limit of 7 lets one
+// request in at a time: with a body it costs 6 or 7, without one at least 3.
 var sites = map[string]string{
 	"free": "minLimit: 1000, initialLimit: 1000, maxLimit: 1000",
-	"full": "minLimit: 9, initialLimit: 9, maxLimit: 9, maxShare: 1, maxWait: 1ms",
-	"soon": "minLimit: 9, initialLimit: 9, maxLimit: 9, maxShare: 1, maxWait: 25s",
-	"late": "minLimit: 9, initialLimit: 9, maxLimit: 9, maxShare: 1, maxWait: 600ms",
+	"full": "minLimit: 7, initialLimit: 7, maxLimit: 7, maxShare: 1, maxWait: 1ms",
+	"soon": "minLimit: 7, initialLimit: 7, maxLimit: 7, maxShare: 1, maxWait: 25s",
+	"late": "minLimit: 7, initialLimit: 7, maxLimit: 7, maxShare: 1, maxWait: 600ms",
 }
 
 // settings are those of the sidecar.
