@@ -86,7 +86,11 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 		Leases:   a.leases,
 		Observer: a.metrics, Log: log, StartSpan: a.tracing.StartSpan(),
 	})
-	a.grpc, a.health = newGRPC(extproc.ServerOptions())
+	options, err := grpcOptions(cfg.Listen.GRPCTLS, log)
+	if err != nil {
+		return nil, err
+	}
+	a.grpc, a.health = newGRPC(options)
 	a.server.Register(a.grpc)
 	a.metrics.Observe(a.gauges())
 	return a, nil

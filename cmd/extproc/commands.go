@@ -89,6 +89,8 @@ the whole bootstrap, one part of it to paste into another, or the policies of En
 	command.Flags().BoolVar(&o.FailOpen, "fail-open", false, "let requests pass unchecked while the sidecar is away")
 	command.Flags().DurationVar(&o.StreamIdle, "stream-idle-timeout", envoyconf.DefaultStreamIdle,
 		"how long an exchange may be silent in both directions, at least 1s")
+	command.Flags().StringVar(&o.TLSDir, "tls-dir", envoyconf.DefaultTLSDir, "folder, as Envoy sees it, with tls.crt, tls.key and ca.crt; for listen.grpcTLS and listen.apiTLS")
+	command.Flags().StringVar(&o.TLSName, "tls-name", envoyconf.DefaultTLSName, "DNS name that the sidecar's certificate must have, for the same")
 	command.Flags().StringVar(&o.Listen, "listen", "", "Envoy's listener, host:port (default 127.0.0.1:10000)")
 	command.Flags().StringVar(&o.Admin, "envoy-admin", "", "Envoy's admin address, host:port (default 127.0.0.1:9901)")
 	command.Flags().StringVar(&o.Upstream, "upstream", "", "address of the upstream clusters, host:port (default 127.0.0.1:9001)")

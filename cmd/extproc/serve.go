@@ -20,6 +20,7 @@ import (
 
 	"github.com/headgate/headgate/pkg/admin"
 	"github.com/headgate/headgate/pkg/config"
+	"github.com/headgate/headgate/pkg/extproc"
 )
 
 // serve runs the sidecar until ctx ends, then drains it.
@@ -98,10 +99,17 @@ func (a *app) listen(ctx context.Context, cfg *config.Config) error {
 		if h.key == "listen.api" {
 			a.server.APIListensOn(l.Addr())
 		}
-		a.http = append(a.http, httpServer{l, &http.Server{
+		server := &http.Server{
 			Handler: h.handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-			ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn), MaxHeaderBytes: 64 << 10,
-		}})
+			ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn), MaxHeaderBytes: 64 << 10, Protocols: new(http.Protocols),
+		}
+		server.Protocols.SetHTTP1(true)
+		a.http = append(a.http, httpServer{l, server})
+		if h.key == "listen.api" && cfg.Listen.APITLS.Enabled() {
+			if server.TLSConfig, err = serverTLS("listen.apiTLS", cfg.Listen.APITLS, "http/1.1", a.log); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -122,7 +130,11 @@ func (a *app) start() <-chan error {
 	}()
 	for _, h := range a.http {
 		go func() {
-			if err := h.server.Serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
+			serve := h.server.Serve
+			if h.server.TLSConfig != nil {
+				serve = func(l net.Listener) error { return h.server.ServeTLS(l, "", "") }
+			}
+			if err := serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("serve HTTP on %s: %w", h.listener.Addr(), err)
 			}
 		}()
@@ -177,6 +189,22 @@ func (a *app) renewLeases() {
 	if n := a.leases.RenewHeld(ctx); n > 0 {
 		a.log.Info("renewed the leases of exchanges in flight", "leases", n)
 	}
+}
+
+// openTimeout bounds the beginning of a connection to the gRPC listener, its TLS handshake too.
+const openTimeout = 10 * time.Second
+
+// grpcOptions are the options of the gRPC server.
+func grpcOptions(s config.ServerTLS, log *slog.Logger) ([]grpc.ServerOption, error) {
+	options := append(extproc.ServerOptions(), grpc.ConnectionTimeout(openTimeout))
+	if !s.Enabled() {
+		return options, nil
+	}
+	t, err := serverTLS("listen.grpcTLS", s, "h2", log)
+	if err != nil {
+		return nil, err
+	}
+	return append(options, grpc.Creds(grpcCredentials(t, log))), nil
 }
 
 // newGRPC makes the gRPC server with the standard health service on it.

@@ -85,6 +85,7 @@ func (e *examination) connectionManager(m connectionManager) bool {
 	e.timeouts(where, m.manager, filter)
 	e.buffers(m)
 	e.breakers(filter)
+	e.transport(filter)
 	e.evidence(where, m.filters[:at], filter)
 	e.routes(m, m.filters[at].text("name", ""))
 	return true
@@ -234,4 +235,28 @@ func (e *examination) breakers(filter object) {
 	if options.get("explicit_http_config", "http2_protocol_options") == nil && cluster.get("http2_protocol_options") == nil {
 		e.fault("cluster "+name, "it does not speak HTTP/2, which gRPC needs: explicit_http_config.http2_protocol_options")
 	}
+}
+
+// transport compares what the sidecar's cluster speaks with what its listener does.
+func (e *examination) transport(filter object) {
+	name := processorCluster(filter)
+	cluster := e.dump.cluster(name)
+	if cluster == nil {
+		return // reported already
+	}
+	encrypted := cluster.get("transport_socket", "typed_config").is("UpstreamTlsContext")
+	switch wanted := e.config.Listen.GRPCTLS.Enabled(); {
+	case wanted && !encrypted:
+		e.fault("cluster "+name, "it speaks no TLS, which listen.grpcTLS asks for: every request is refused; a transport_socket as extproc envoy --part cluster prints it")
+	case !wanted && encrypted:
+		e.fault("cluster "+name, "it speaks TLS, but listen.grpcTLS is not set: every request is refused")
+	case encrypted && len(presented(cluster)) == 0:
+		e.fault("cluster "+name, "it shows no certificate, which listen.grpcTLS asks for: tls_certificates")
+	}
+}
+
+// presented are the certificates that a cluster shows, from files or by SDS.
+func presented(cluster object) []object {
+	common := cluster.get("transport_socket", "typed_config", "common_tls_context")
+	return append(common.list("tls_certificates"), common.list("tls_certificate_sds_secret_configs")...)
 }

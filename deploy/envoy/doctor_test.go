@@ -15,6 +15,8 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -150,6 +152,9 @@ func TestDoctorOnARealEnvoy(t *testing.T) {
 		"a route that ends after 15 s":   {edit: withDefaultTimeout, want: "its timeout is 15s", note: true},
 		"settings for an unknown name":   {change: func(c *config.Config) { c.Clusters["chta"] = c.Clusters["chat"] }, edit: withoutRoute("chta"), want: `settings for "chta", but no governed route`},
 		"a cluster without its settings": {change: func(c *config.Config) { delete(c.Clusters, "chat") }, want: `no settings of its own for it: those of "*" count`, note: true},
+		"TLS that Envoy does not speak":  {change: withTLS, edit: speaking(nil), want: "it speaks no TLS, which listen.grpcTLS asks for"},
+		"TLS that only Envoy speaks":     {edit: speaking(&tlsv3.UpstreamTlsContext{}), want: "it speaks TLS, but listen.grpcTLS is not set"},
+		"TLS without Envoy's own":        {change: withTLS, edit: speaking(&tlsv3.UpstreamTlsContext{}), want: "it shows no certificate"},
 		"no processor at all":            {edit: withoutProcessor, want: "nothing is governed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,6 +179,27 @@ func TestDoctorOnARealEnvoy(t *testing.T) {
 				t.Errorf("found %v, want one with %q, a note: %v", found, tc.want, tc.note)
 			}
 		})
+	}
+}
+
+func withTLS(c *config.Config) {
+	c.Listen.GRPCTLS = config.ServerTLS{CertFile: "tls.crt", KeyFile: "tls.key", ClientCAFile: "ca.crt"}
+}
+
+// speaking has every cluster speak TLS, or none.
+func speaking(tls *tlsv3.UpstreamTlsContext) func(*testing.T, *stack.Bootstrap) {
+	return func(t *testing.T, b *stack.Bootstrap) {
+		for _, c := range b.GetStaticResources().GetClusters() {
+			c.TransportSocket = nil
+			if tls == nil {
+				continue
+			}
+			packed, err := anypb.New(tls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.TransportSocket = &corev3.TransportSocket{Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: packed}}
+		}
 	}
 }
 

@@ -38,11 +38,22 @@ type Options struct {
 	Admin    string // Envoy's admin address, host:port; empty is 127.0.0.1:9901
 	Upstream string // address of every upstream cluster, host:port; empty is 127.0.0.1:9001
 
+	// TLSDir is the folder, as Envoy sees it, with what it needs where the sidecar asks for TLS (listen.grpcTLS, listen.apiTLS):
+	// its certificate tls.crt, its key tls.key, and ca.crt, the CA of the sidecar's certificate; empty is DefaultTLSDir. TLSName
+	// is the DNS name that the sidecar's certificate must have; empty is DefaultTLSName.
+	TLSDir, TLSName string
+
 	StreamIdle time.Duration // how long an exchange may be silent in both directions; 0 is DefaultStreamIdle
 }
 
 // DefaultStreamIdle is long: a model may think for minutes before its next byte.
 const DefaultStreamIdle = 30 * time.Minute
+
+// Where Envoy's certificate is, and the name in the sidecar's, unless Options say otherwise.
+const (
+	DefaultTLSDir  = "/etc/headgate/envoy-tls"
+	DefaultTLSName = "headgate"
+)
 
 //go:embed templates/*.tmpl
 var templates embed.FS
@@ -93,6 +104,9 @@ func (v *view) print(t *template.Template, o Options) (string, error) {
 		return "", fmt.Errorf("render the policies of %s: %w", o.For, err)
 	}
 	if o.For == ForEnvoyGateway {
+		if v.ProcessorTLS != nil || v.APITLS != nil {
+			return "", fmt.Errorf("render Envoy configuration: listen.grpcTLS and listen.apiTLS are not for %s, whose Backend has no certificate of Envoy's; keep strangers away with a NetworkPolicy", o.For)
+		}
 		return with("envoy-gateway", p)
 	}
 	return with("istio", p)

@@ -52,6 +52,23 @@ func TestRenderForControlPlanes(t *testing.T) {
 	}
 }
 
+// TestCertificatesOfControlPlanes: Istio's filters have Envoy's side of the sidecar's TLS; Envoy Gateway's Backend cannot.
+func TestCertificatesOfControlPlanes(t *testing.T) {
+	c := demo(t)
+	withTLS(c)
+	o := envoyconf.Options{For: envoyconf.ForIstioGateway, TLSDir: "/certs", TLSName: "extproc.example"}
+	got := render(t, c, o)
+	for _, want := range []string{"filename: /certs/tls.crt", "filename: /certs/tls.key", "filename: /certs/ca.crt", "exact: extproc.example", "sni: extproc.example"} {
+		if n := strings.Count(got, want); n != 1 { // the API speaks none
+			t.Errorf("Istio's filter has %q %d times, want once", want, n)
+		}
+	}
+	o.For = envoyconf.ForEnvoyGateway
+	if err := envoyconf.Render(&bytes.Buffer{}, c, o); err == nil || !strings.Contains(err.Error(), "listen.grpcTLS") {
+		t.Errorf("Render for Envoy Gateway = %v, want an error that names listen.grpcTLS", err)
+	}
+}
+
 func TestRenderRefusesTargets(t *testing.T) {
 	for want, o := range map[string]envoyconf.Options{
 		`unknown target "nginx"`:            {For: "nginx"},

@@ -37,6 +37,7 @@ type view struct {
 	ProcessorCluster, APICluster string
 	Processor, Listen, Admin     endpoint
 	API                          *endpoint
+	ProcessorTLS, APITLS         *tlsFiles // nil speaks none
 	FailOpen                     bool
 	Minor                        int // of the version of Envoy
 	MessageTimeout, StreamIdle   string
@@ -59,6 +60,17 @@ type view struct {
 type endpoint struct {
 	Discovery string // STATIC, or STRICT_DNS for a name
 	Address   string // a core.v3.Address in flow style
+}
+
+// tlsFiles are Envoy's side of the sidecar's TLS.
+type tlsFiles struct{ Dir, Name string }
+
+// tls returns Envoy's side of a listener's settings.
+func (o Options) tls(s config.ServerTLS) *tlsFiles {
+	if !s.Enabled() {
+		return nil
+	}
+	return &tlsFiles{orElse(o.TLSDir, DefaultTLSDir), orElse(o.TLSName, DefaultTLSName)}
 }
 
 // upstream is a cluster that requests are forwarded to.
@@ -95,6 +107,8 @@ func newView(c *config.Config, o Options) (*view, error) {
 	v := &view{
 		ProcessorCluster: "headgate", APICluster: "headgate-api",
 		WitnessFilter: "envoy.filters.http.ext_proc.witness", ResponseBody: "NONE",
+		ProcessorTLS:   o.tls(c.Listen.GRPCTLS),
+		APITLS:         o.tls(c.Listen.APITLS),
 		FailOpen:       o.FailOpen,
 		StreamIdle:     seconds(cmp.Or(o.StreamIdle, DefaultStreamIdle)),
 		MessageTimeout: messageTimeout(c),

@@ -22,7 +22,7 @@ func DemoConfig() []byte { return append([]byte(nil), demoYAML...) }
 
 // Options describe a stack for a test or a benchmark.
 type Options struct {
-	Config    string                                          // settings of the sidecar as YAML, without listen; empty is DemoConfig
+	Config    string                                          // settings of the sidecar as YAML, without addresses to listen on; empty is DemoConfig
 	Overlay   string                                          // YAML merged over Config, map by map
 	Binary    string                                          // of the sidecar; or
 	InProcess func(ctx context.Context, args ...string) error // see SidecarOptions
@@ -32,6 +32,7 @@ type Options struct {
 	Envoy     []func(*Bootstrap) error                        // edits of Envoy's configuration, in order
 	Run       EnvoyOptions                                    // of Envoy; its Bootstrap is filled in
 	Version   string                                          // of that Envoy, such as 1.38; empty is the newest that is known
+	TLSDir    string                                          // Envoy's certificate, where Overlay sets listen.grpcTLS or apiTLS
 }
 
 // Stack is an upstream, a sidecar and an Envoy between them and the client, each on free ports.
@@ -75,7 +76,7 @@ func (s *Stack) start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	bootstrap, err := NewBootstrap(s.Sidecar.Config, envoyconf.Options{Upstream: upstream, EnvoyVersion: o.Version})
+	bootstrap, err := NewBootstrap(s.Sidecar.Config, envoyconf.Options{Upstream: upstream, EnvoyVersion: o.Version, TLSDir: o.TLSDir})
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (s *Stack) writeConfig(o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	listen := map[string]string{"grpc": ports[0], "admin": ports[1], "api": ports[2]}
+	listen := map[string]any{"grpc": ports[0], "admin": ports[1], "api": ports[2]}
 	if o.Socket {
 		listen["grpc"] = "unix://" + filepath.Join(s.dir, "extproc.sock")
 	}
@@ -116,7 +117,7 @@ func (s *Stack) writeConfig(o Options) (string, error) {
 }
 
 // settings merges overlay over base and puts in the addresses to listen on.
-func settings(base, overlay string, listen map[string]string) ([]byte, error) {
+func settings(base, overlay string, listen map[string]any) ([]byte, error) {
 	merged := map[string]any{}
 	for _, text := range []string{base, overlay} {
 		var layer map[string]any
@@ -125,7 +126,7 @@ func settings(base, overlay string, listen map[string]string) ([]byte, error) {
 		}
 		merge(merged, layer)
 	}
-	merged["listen"] = listen
+	merge(merged, map[string]any{"listen": listen})
 	return yaml.Marshal(merged)
 }
 
@@ -145,7 +146,7 @@ func merge(base, over map[string]any) {
 // way a careful operator does: whole or not at all. The sidecar notices by itself. An empty base is DemoConfig.
 func (s *Stack) Reconfigure(base, overlay string) error {
 	l := s.Sidecar.Config.Listen
-	text, err := settings(orElse(base, string(demoYAML)), overlay, map[string]string{"grpc": l.GRPC, "admin": l.Admin, "api": l.API})
+	text, err := settings(orElse(base, string(demoYAML)), overlay, map[string]any{"grpc": l.GRPC, "admin": l.Admin, "api": l.API})
 	if err != nil {
 		return err
 	}

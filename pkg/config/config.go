@@ -46,7 +46,22 @@ type Listen struct {
 	AdminAllowRemote bool     `yaml:"adminAllowRemote" doc:"Allows an admin address that is not loopback. Nothing there is authenticated."`
 	Metrics          string   `yaml:"metrics" doc:"Address of a second HTTP server with /metrics and nothing else, for scrapers that must not reach the admin port; empty turns it off."`
 	API              string   `yaml:"api" doc:"Address of the HTTP API (session leases, admission probe); empty turns it off."`
+
+	GRPCTLS ServerTLS `yaml:"grpcTLS" doc:"Mutual TLS 1.3 on listen.grpc; without certFile it speaks none."`
+	APITLS  ServerTLS `yaml:"apiTLS" doc:"TLS 1.3 on listen.api; without certFile it speaks none."`
 }
+
+// ServerTLS says how a listener proves who it is, and whose clients it takes. New contents of its files are in effect within a
+// second, for connections that begin then.
+type ServerTLS struct {
+	CertFile     string   `yaml:"certFile" doc:"PEM file with the certificate, followed by intermediate ones. The files are read again when a connection begins."`
+	KeyFile      string   `yaml:"keyFile" doc:"PEM file with its key."`
+	ClientCAFile string   `yaml:"clientCAFile" doc:"PEM file with the CAs of which clients must have a certificate. Empty asks clients for none; listen.grpcTLS needs it."`
+	ClientNames  []string `yaml:"clientNames" doc:"DNS names or URIs (SPIFFE) of which the client's certificate must have one; empty takes every certificate of the CAs."`
+}
+
+// Enabled reports whether the listener speaks TLS.
+func (s ServerTLS) Enabled() bool { return s.CertFile != "" }
 
 // RouteCluster says which request attributes name the route cluster.
 type RouteCluster struct {

@@ -14,12 +14,21 @@ const jwtNamespace = "envoy.filters.http.jwt_authn"
 
 // remark notes what is valid and surely not meant.
 func (c *Config) remark(r *report) {
+	c.remarkListen(r)
 	c.remarkBytes(r)
 	c.remarkLanes(r)
 	c.remarkSources(r)
 	c.remarkPriority(r)
 	c.remarkLeases(r)
 	c.remarkPrincipals(r)
+}
+
+// remarkListen finds a listener where strangers can speak as Envoy.
+func (c *Config) remarkListen(r *report) {
+	network, address, err := ParseAddr(c.Listen.GRPC)
+	if err == nil && !IsLocal(network, address) && !c.Listen.GRPCTLS.Enabled() {
+		r.note("listen.grpc %s is not a loopback address: whoever reaches it speaks as Envoy; keep strangers away, or have listen.grpcTLS ask for certificates", c.Listen.GRPC)
+	}
 }
 
 func (c *Config) remarkBytes(r *report) {

@@ -17,6 +17,8 @@ func TestWhatIsSurelyNotMeant(t *testing.T) {
 		want []string // parts of the notes, in order
 	}{
 		{"{}", nil},
+		{"listen: {grpc: '0.0.0.0:9002'}", []string{"whoever reaches it speaks as Envoy"}},
+		{"listen: {grpc: '0.0.0.0:9002', grpcTLS: {certFile: a, keyFile: b, clientCAFile: c}}", nil},
 		{"bytes: {largeBody: 60MiB}", []string{"bytes.largeBody 60MiB is above bytes.hardMaxBody"}},
 		{"bytes: {budget: {override: 1024}}", []string{"bytes.budget.override 1024 is below bytes.largeBody"}},
 		{"bytes: {queue: {maxQueuedBytes: 1KiB}}", []string{"no large body ever waits"}},

@@ -61,6 +61,32 @@ func (c *Config) checkListen(r *report) {
 			takenBy[address] = l.path
 		}
 	}
+	c.Listen.GRPCTLS.check(r, "listen.grpcTLS")
+	c.Listen.APITLS.check(r, "listen.apiTLS")
+	if tls := c.Listen.GRPCTLS; tls.Enabled() && tls.ClientCAFile == "" {
+		r.add("listen.grpcTLS.clientCAFile", "must not be empty: whoever reaches listen.grpc speaks as Envoy, so clients must show who they are")
+	}
+	if c.Listen.APITLS.Enabled() && c.Listen.API == "" {
+		r.add("listen.apiTLS", "listen.api is empty: there is nothing to protect")
+	}
+}
+
+// check finds settings that lack what they go with.
+func (s ServerTLS) check(r *report, path string) {
+	if (s.CertFile == "") != (s.KeyFile == "") {
+		r.add(path, "certFile and keyFile go together")
+	}
+	if s.ClientCAFile != "" && s.CertFile == "" && s.KeyFile == "" {
+		r.add(path+".clientCAFile", "needs certFile and keyFile: without them the listener speaks no TLS")
+	}
+	if len(s.ClientNames) > 0 && s.ClientCAFile == "" {
+		r.add(path+".clientNames", "needs clientCAFile: a name in a certificate that nobody verified says nothing")
+	}
+	for i, name := range s.ClientNames {
+		if name == "" || strings.ContainsAny(name, " \t\r\n*") {
+			r.add(fmt.Sprintf("%s.clientNames[%d]", path, i), "%q is no DNS name or URI; there are no wildcards", clip(name))
+		}
+	}
 }
 
 // checkCount keeps a cap on messages away from bodies that are not read.
