@@ -171,7 +171,7 @@ func (x *exchange) refuse(v *verdict) error {
 	if err != nil {
 		return status.Errorf(codes.Internal, "refusal: %v", err)
 	}
-	return x.send(frame.WithMetadata(metadataNamespace, x.metadata(v.Reason)))
+	return x.send(frame.WithMetadata(metadataNamespace, x.metadata(nil, v.Reason)))
 }
 
 // release gives back whatever is held, in reverse order. It is called at the end of the response and at the end of the

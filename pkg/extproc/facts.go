@@ -100,7 +100,8 @@ func (f *facts) addParent(p *policy, token []byte, times int) {
 	parent, valid := p.verifyParent(string(token))
 	switch {
 	case valid:
-		f.parent = &parent
+		verified := parent // a copy, so that only a token that verifies allocates
+		f.parent = &verified
 		if times > 1 {
 			f.set = append(f.set, wire.Header{Name: headerParent, Value: string(token)})
 		}

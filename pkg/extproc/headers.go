@@ -70,6 +70,9 @@ func join(field *[]byte, value []byte) {
 // callerTimeout is how long the caller waits for its answer, the least of what its headers say; 0 where they do not say.
 func callerTimeout(grpcTimeout, expectedMS string) time.Duration {
 	timeout := parseGRPCTimeout(grpcTimeout)
+	if expectedMS == "" {
+		return timeout
+	}
 	ms, err := strconv.ParseInt(expectedMS, 10, 64)
 	if err != nil || ms <= 0 || ms > math.MaxInt64/int64(time.Millisecond) { // Envoy's 0 is no time-out
 		return timeout

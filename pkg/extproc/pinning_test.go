@@ -137,8 +137,12 @@ func (d *dialogue) RecvMsg(m any) error {
 }
 
 func (d *dialogue) SendMsg(m any) error {
+	data, err := wire.NewCodec().Marshal(m)
+	if err != nil {
+		return err
+	}
 	var a extprocv3.ProcessingResponse
-	if err := proto.Unmarshal(m.(wire.Frame), &a); err != nil {
+	if err := proto.Unmarshal(data.Materialize(), &a); err != nil {
 		return err
 	}
 	d.out <- &a

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/headgate/headgate/pkg/adaptive"
@@ -23,6 +24,7 @@ type policy struct {
 	parents    *adaptive.ParentTokens
 	leases     *lease.Service  // knows the principals
 	laneKey    []byte          // of the lane names
+	lanes      *laneNames      // those made lately
 	named      map[string]bool // tenants whose lanes have their names
 	anonymous  *atomic.Int64   // requests in which no tenant source had a value
 }
@@ -48,7 +50,7 @@ func newPolicy(c *config.Config, s *Server) *policy {
 	return &policy{
 		named:  named,
 		config: c, tenants: compile(c.Tenant.Sources), levels: compile(c.Priority.Sources), principals: compile(c.PrincipalSources),
-		parents: s.parents, leases: s.leases, laneKey: s.laneKey, anonymous: &s.anonymous,
+		parents: s.parents, leases: s.leases, laneKey: s.laneKey, lanes: &laneNames{made: map[string]string{}}, anonymous: &s.anonymous,
 	}
 }
 
@@ -145,9 +147,46 @@ func (p *policy) laneName(raw string) string {
 	if p.named[raw] {
 		return raw
 	}
+	if name, ok := p.lanes.find(raw); ok {
+		return name
+	}
 	mac := hmac.New(sha256.New, p.laneKey)
 	mac.Write([]byte(raw))
-	return "lane_" + hex.EncodeToString(mac.Sum(nil)[:8])
+	name := "lane_" + hex.EncodeToString(mac.Sum(nil)[:8])
+	p.lanes.add(raw, name)
+	return name
+}
+
+// laneNames are the names of tenants seen lately: making one takes longer than all else that is done with it.
+type laneNames struct {
+	mu   sync.RWMutex
+	made map[string]string
+}
+
+// What bounds the names: clients may be able to choose them.
+const (
+	maxLaneNames    = 4096
+	maxTenantLength = 256
+)
+
+func (l *laneNames) find(raw string) (name string, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	name, ok = l.made[raw]
+	return name, ok
+}
+
+// add adds a name. When there are too many, all are dropped: those that are in use come back at once.
+func (l *laneNames) add(raw, name string) {
+	if len(raw) > maxTenantLength {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.made) >= maxLaneNames {
+		clear(l.made)
+	}
+	l.made[strings.Clone(raw)] = name
 }
 
 func (p *policy) verifyParent(token string) (adaptive.Parent, bool) {

@@ -15,6 +15,7 @@ type reply struct {
 // replies are the answers owed, in the order of their messages.
 type replies struct {
 	owed []reply
+	room [4]reply // what owed begins in: more are seldom owed at a time
 }
 
 func (r *replies) empty() bool { return len(r.owed) == 0 }
@@ -32,6 +33,9 @@ func (r *replies) holdBody() bool {
 // push owes the answer to a message. An echo owns the chunk's bytes; the exchange sends it before it takes the next
 // chunk, or withholds it, so that one chunk is kept at the most.
 func (r *replies) push(m *wire.Message, echo bool) {
+	if r.owed == nil {
+		r.owed = r.room[:0]
+	}
 	if echo && (m.Phase == wire.RequestBody || m.Phase == wire.ResponseBody) {
 		for _, frame := range wire.Echo(m) {
 			r.owed = append(r.owed, reply{phase: m.Phase, echo: frame, count: 1})
@@ -53,6 +57,7 @@ func (x *exchange) flush() error {
 			return err
 		}
 		if next.count--; next.count == 0 {
+			*next = reply{} // its bytes are no longer wanted
 			x.replies.owed = x.replies.owed[1:]
 		}
 	}
@@ -86,7 +91,8 @@ func (x *exchange) frameOf(r *reply) wire.Frame {
 	}
 	if x.decided && !x.described {
 		x.described = true
-		frame = frame.WithMetadata(metadataNamespace, x.metadata(reasonAdmitted))
+		var room [metadataValues]wire.Value
+		frame = frame.WithMetadata(metadataNamespace, x.metadata(room[:0], reasonAdmitted))
 	}
 	return frame
 }
@@ -122,8 +128,11 @@ func without(remove []string, set []wire.Header) []string {
 	return kept
 }
 
-// metadata is what access logs can show of the decision.
-func (x *exchange) metadata(reason string) []wire.Value {
+// metadataValues is how many values the metadata has at the most.
+const metadataValues = 8
+
+// metadata appends what access logs can show of the decision.
+func (x *exchange) metadata(values []wire.Value, reason string) []wire.Value {
 	decision := "refused"
 	if x.verdict == nil {
 		decision = "admitted"
@@ -133,14 +142,14 @@ func (x *exchange) metadata(reason string) []wire.Value {
 	if lane == "" {
 		lane = anonymousLane
 	}
-	values := []wire.Value{
-		{Key: "decision", Text: decision},
-		{Key: "reason", Text: reason},
-		{Key: "bytes", Number: float64(d.Bytes)},
-		{Key: "cost", Number: float64(d.Cost)},
-		{Key: "lane", Text: lane},
-		{Key: "wait_ms", Number: float64(d.Waited.Milliseconds())},
-	}
+	values = append(values,
+		wire.Value{Key: "decision", Text: decision},
+		wire.Value{Key: "reason", Text: reason},
+		wire.Value{Key: "bytes", Number: float64(d.Bytes)},
+		wire.Value{Key: "cost", Number: float64(d.Cost)},
+		wire.Value{Key: "lane", Text: lane},
+		wire.Value{Key: "wait_ms", Number: float64(d.Waited.Milliseconds())},
+	)
 	if x.facts.level != "" {
 		values = append(values, wire.Value{Key: "level", Text: x.facts.level})
 	}
@@ -150,4 +159,4 @@ func (x *exchange) metadata(reason string) []wire.Value {
 	return values
 }
 
-func (x *exchange) send(f wire.Frame) error { return x.stream.SendMsg(f) }
+func (x *exchange) send(f wire.Frame) error { return x.stream.SendMsg(f.Outgoing()) }

@@ -173,7 +173,7 @@ func ServerOptions() []grpc.ServerOption {
 func (s *Server) process(stream grpc.ServerStream) (err error) {
 	s.active.Add(1)
 	x := &exchange{
-		server: s, stream: stream, ctx: stream.Context(), policy: s.policy.Load(), inbox: inbox{stream: stream},
+		server: s, stream: stream, ctx: stream.Context(), policy: s.policy.Load(), inbox: newInbox(stream),
 		outcome: adaptive.Cancelled,
 	}
 	defer func() {
@@ -183,6 +183,7 @@ func (s *Server) process(stream grpc.ServerStream) (err error) {
 		}
 		x.release()
 		x.tracing.end(err)
+		x.inbox.close()
 		s.active.Add(-1)
 	}()
 	return x.run()

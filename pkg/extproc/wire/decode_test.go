@@ -154,6 +154,48 @@ func TestDecodeBodyAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestRecycledMessagesSayNothing: nothing of what a client sent is left in the buffers that another exchange gets, and large ones
+// are not used again.
+func TestRecycledMessagesSayNothing(t *testing.T) {
+	const secret = "vlo_secret"
+	message := func(size int) mem.BufferSlice {
+		return pieces(encode(t, &extprocv3.ProcessingRequest{
+			Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: &corev3.HeaderMap{
+				Headers: []*corev3.HeaderValue{{Key: "x-owner", RawValue: []byte(strings.Repeat(secret, size))}}}}},
+			Attributes: map[string]*structpb.Struct{"a": {Fields: map[string]*structpb.Value{"b": structpb.NewStringValue(secret)}}},
+		}), 16384)
+	}
+	body := pieces(encode(t, &extprocv3.ProcessingRequest{
+		Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte(secret), EndOfStream: true}},
+	}), 4)
+	var m Message
+	for _, data := range []mem.BufferSlice{message(1), body} {
+		if err := m.Decode(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Recycle()
+	for name, buffer := range map[string][]byte{"headers": m.headers, "attributes": m.attributes, "metadata": m.metadata} {
+		if all := buffer[:cap(buffer)]; bytes.Contains(all, []byte(secret)) {
+			t.Errorf("the %s still hold %q", name, all)
+		}
+	}
+	for _, piece := range m.body[:cap(m.body)] {
+		if piece != nil {
+			t.Errorf("the body still holds %q", piece)
+		}
+	}
+	if value, n := m.Header("x-owner"); n != 0 || m.Phase != None || m.EndOfStream || m.BodyLen() != 0 || cap(m.headers) == 0 {
+		t.Errorf("phase %d, %q, %d bytes of body, room for %d bytes of headers; want none of the first message, and its room", m.Phase, value, m.BodyLen(), cap(m.headers))
+	}
+	if err := m.Decode(message(maxRecycledBytes)); err != nil {
+		t.Fatal(err)
+	}
+	if m.Recycle(); cap(m.headers) != 0 {
+		t.Errorf("%d bytes of headers stay, want none of so many", cap(m.headers))
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{}, 1)
 	f.Add([]byte{0x22, 0x05, 0x0a, 0x01, 'x', 0x10, 0x01}, 2)

@@ -128,3 +128,25 @@ func TestEchoCopiesOnce(t *testing.T) {
 		t.Errorf("%v allocations for 1 MiB, want at most 18", n)
 	}
 }
+
+// TestContinuingAllocatesNothing: the frame that gRPC sends is the one of its phase, made once.
+func TestContinuingAllocatesNothing(t *testing.T) {
+	codec := NewCodec()
+	for p := RequestHeaders; p <= ResponseTrailers; p++ {
+		sent, err := codec.Marshal(Continue(p).Outgoing())
+		if err != nil || !bytes.Equal(sent.Materialize(), Continue(p)) {
+			t.Errorf("phase %d: sent % x (%v), want % x", p, sent.Materialize(), err, Continue(p))
+		}
+		if n := testing.AllocsPerRun(100, func() { _, _ = codec.Marshal(Continue(p).Outgoing()) }); n != 0 {
+			t.Errorf("phase %d: %v allocations, want 0", p, n)
+		}
+	}
+	other := Continue(RequestHeaders).WithMetadata("headgate", []Value{{Key: "a", Text: "b"}})
+	if sent, err := codec.Marshal(other.Outgoing()); err != nil || !bytes.Equal(sent.Materialize(), other) {
+		t.Errorf("sent % x (%v), want % x", sent.Materialize(), err, other)
+	}
+	odd := Frame{7<<3 | 2, 0}
+	if sent, err := codec.Marshal(odd.Outgoing()); err != nil || !bytes.Equal(sent.Materialize(), odd) {
+		t.Errorf("an empty refusal: sent % x (%v), want % x", sent.Materialize(), err, odd)
+	}
+}

@@ -76,6 +76,28 @@ func (m *Message) Free() {
 	m.body, m.loan = m.body[:0], nil
 }
 
+// What bounds the buffers that a message has when it is used again.
+const (
+	maxRecycledBytes  = 64 << 10 // of each
+	maxRecycledPieces = 1 << 10  // of a body
+)
+
+// Recycle ends the use of the message, as Free does, and makes it ready for another exchange: nothing of what it said is left.
+// Buffers of usual size stay.
+func (m *Message) Recycle() {
+	m.reset()
+	for _, buffer := range []*[]byte{&m.headers, &m.attributes, &m.metadata} {
+		if cap(*buffer) > maxRecycledBytes {
+			*buffer = nil
+		}
+		clear((*buffer)[:cap(*buffer)])
+	}
+	if cap(m.body) > maxRecycledPieces {
+		m.body = nil
+	}
+	clear(m.body[:cap(m.body)])
+}
+
 // reset makes the message ready for the next decoding and keeps its buffers.
 func (m *Message) reset() {
 	m.Free()

@@ -23,7 +23,7 @@ import (
 	"github.com/headgate/headgate/test/bench/load"
 )
 
-//go:embed headgate.yaml
+//go:embed headgate.yaml.tmpl
 var settings string
 
 // readyWithin is how long a server or Envoy may take to start.
