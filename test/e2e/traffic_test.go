@@ -124,12 +124,10 @@ clusters: {default: {lanes: {mode: enforce, virtualLanes: true, window: 250ms, i
 	}
 }
 
-// TestPressureCountsOnce: each sample of high pressure lowers the limit once, however many windows pass until the next, and
-// however often somebody looks.
-func TestPressureCountsOnce(t *testing.T) {
-	t.Parallel()
-	root := t.TempDir()
-	write := func(name, text string) {
+// cgroup makes files like those of a process whose cgroup may use a gigabyte and uses half of it. The function writes one of them.
+func cgroup(t *testing.T, root string) (write func(name, text string)) {
+	t.Helper()
+	write = func(name, text string) {
 		t.Helper()
 		file := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -147,6 +145,15 @@ func TestPressureCountsOnce(t *testing.T) {
 	write("sys/fs/cgroup/memory.max", "1000000000\n")
 	write("sys/fs/cgroup/memory.stat", "active_file 0\ninactive_file 0\nslab_reclaimable 0\n")
 	write("sys/fs/cgroup/memory.current", "500000000\n")
+	return write
+}
+
+// TestPressureCountsOnce: each sample of high pressure lowers the limit once, however many windows pass until the next, and
+// however often somebody looks.
+func TestPressureCountsOnce(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write := cgroup(t, root)
 	s := start(t, stack.Options{Overlay: learning + `
 bytes: {budget: {cgroupRoot: ` + root + `}}
 pressure: {interval: 2s}

@@ -60,6 +60,58 @@ func TestNothingGovernedCostsOneMessage(t *testing.T) {
 	}
 }
 
+// TestLimitsHoldWhereOneMessageIsSent: of a request that goes on with the answer to its headers the length is checked and the
+// memory looked at all the same, and one that does not declare its length is counted as it arrives.
+func TestLimitsHoldWhereOneMessageIsSent(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	write := cgroup(t, root)
+	s := start(t, stack.Options{Overlay: `
+clusters: {open: {lanes: {mode: off}}}
+bytes: {hardMaxBody: 16KiB, budget: {cgroupRoot: ` + root + `}}
+pressure: {interval: 2s} # after each the trickle may double
+`})
+	severity := func() any { return health(t, s).ChatAdmission.PressureSeverity }
+	const most = 16 << 10
+	protocols(t, func(t *testing.T, c *http.Client) {
+		http2 := strings.HasSuffix(t.Name(), "2")
+		for _, declared := range []bool{true, false} {
+			name := fmt.Sprintf("declared %t", declared)
+			got, err := upload(t.Context(), s, c, http2, declared, request{path: "/open/most", body: noise(most), length: most})
+			passed(t, "the most, "+name, got, err, most, digest(noise(most)))
+			path := fmt.Sprintf("/open/more-%t-%t", http2, declared)
+			got, err = upload(t.Context(), s, c, http2, declared, request{path: path, body: noise(most + 1), length: most + 1})
+			refusedAs(t, "one byte more, "+name, got, err, 413, "payload_too_large")
+			if n := s.Upstream.CountsOf(path).Completed; n != 0 {
+				t.Errorf("one byte more, %s: the upstream had %d whole bodies, want 0", name, n)
+			}
+		}
+	})
+	write("sys/fs/cgroup/memory.current", "999000000\n")
+	eventually(t, "critical pressure", func() bool { return severity() == "critical" })
+	protocols(t, func(t *testing.T, c *http.Client) {
+		seen, refused := s.Upstream.CountsOf("/open/pressed").Seen, int64(0)
+		const asked = 20
+		for i := range asked {
+			r := request{path: "/open/pressed"}
+			if i%2 == 1 {
+				r = request{method: "POST", path: "/open/pressed", body: strings.NewReader("hello"), length: 5}
+			}
+			if got, err := send(t.Context(), s, c, r); err != nil || got.status != 200 {
+				refused++
+				refusedAs(t, r.method+" under critical pressure", got, err, 503, "resource_pressure")
+			}
+		}
+		// A trickle goes on, so that a process that gets no requests collects its garbage at some time.
+		if passed := s.Upstream.CountsOf("/open/pressed").Seen - seen; refused < asked/4 || passed != asked-refused {
+			t.Errorf("critical pressure refused %d of %d, and the upstream saw %d; want a quarter refused at the least and the rest seen", refused, asked, passed)
+		}
+	})
+	write("sys/fs/cgroup/memory.current", "500000000\n")
+	eventually(t, "normal pressure", func() bool { return severity() == "normal" })
+	passed(t, "after it", must(t, s, client(t, false), request{path: "/open/after"}), nil, 0, digest(strings.NewReader("")))
+}
+
 // TestLettingGoNeedsNoRoutesOfItsOwn: where Envoy sends bodies all the same, since its routes are not those that are printed, such a
 // request goes on with the headers' answer too, whatever of its body has been sent by then.
 func TestLettingGoNeedsNoRoutesOfItsOwn(t *testing.T) {
