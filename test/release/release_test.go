@@ -74,7 +74,7 @@ func TestWorkflows(t *testing.T) {
 func TestWorkflowsRunWhatThereIs(t *testing.T) {
 	makefile := read(t, "Makefile")
 	n := 0
-	for _, file := range []string{".github/workflows/ci.yml", ".github/workflows/release.yml"} {
+	for _, file := range []string{".github/workflows/ci.yml", ".github/workflows/nightly.yml", ".github/workflows/release.yml"} {
 		text := read(t, file)
 		targets := regexp.MustCompile(`make ([a-z-]+)`).FindAllStringSubmatch(text, -1)
 		for _, m := range regexp.MustCompile(`target: \[([^\]]+)\]`).FindAllStringSubmatch(text, -1) {
