@@ -2,84 +2,42 @@ package lease_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/stack"
 	"github.com/headgate/headgate/pkg/lease"
 )
 
-// authority is a CA of the test.
+// authority is a CA of the test, and the file of its certificate.
 type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	*certs.Authority
 	file string
 }
 
 func newAuthority(t *testing.T) authority {
 	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	a := authority{key: newKey(t)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	a, err := certs.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.file = file(t, "ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	return a
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return authority{a, file(t, "ca.pem", string(a.PEM))}
 }
 
 // issue signs a certificate for DNS names and addresses, and returns the files of it and its key.
 func (a authority) issue(t *testing.T, names ...string) (certFile, keyFile string) {
 	t.Helper()
-	key := newKey(t)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "leaf"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	for _, n := range names {
-		if ip := net.ParseIP(n); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, n)
-		}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	cert, key, err := a.Issue(names...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
-		file(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})))
+	return file(t, "cert.pem", string(cert)), file(t, "key.pem", string(key))
 }
 
 // server is the side of a TLS server that asks for client certificates of the CA.
@@ -91,7 +49,7 @@ func (a authority) server(t *testing.T, names ...string) *tls.Config {
 		t.Fatal(err)
 	}
 	clients := x509.NewCertPool()
-	clients.AddCert(a.cert)
+	clients.AddCert(a.Cert)
 	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, MinVersion: tls.VersionTLS12}
 }
 
