@@ -2,9 +2,17 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	"github.com/headgate/headgate/internal/certs"
 	"github.com/headgate/headgate/internal/stack"
@@ -90,5 +98,138 @@ func TestWrongCertificatesFailClosed(t *testing.T) {
 				t.Errorf("the upstream saw %d requests, want 0", n)
 			}
 		})
+	}
+}
+
+// sdsFile is how docs/security.md has Envoy read a certificate that is replaced: from a file, watched.
+const sdsFile = `resources:
+- "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
+  name: envoy
+  tls_certificate:
+    certificate_chain: {filename: %[1]s/tls.crt}
+    private_key: {filename: %[1]s/tls.key}
+    watched_directory: {path: %[1]s}
+`
+
+// fromSDS has Envoy read its certificate from the file in dir.
+func fromSDS(dir string) func(*stack.Bootstrap) error {
+	return func(b *stack.Bootstrap) error {
+		b.Node = &corev3.Node{Id: "envoy", Cluster: "envoy"}
+		for _, c := range b.GetStaticResources().GetClusters() {
+			packed := c.GetTransportSocket().GetTypedConfig()
+			if packed == nil {
+				continue
+			}
+			var tls tlsv3.UpstreamTlsContext
+			if err := packed.UnmarshalTo(&tls); err != nil {
+				return err
+			}
+			tls.CommonTlsContext.TlsCertificates = nil
+			tls.CommonTlsContext.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{{Name: "envoy", SdsConfig: &corev3.ConfigSource{
+				ResourceApiVersion:    corev3.ApiVersion_V3,
+				ConfigSourceSpecifier: &corev3.ConfigSource_PathConfigSource{PathConfigSource: &corev3.PathConfigSource{Path: filepath.Join(dir, "sds.yaml")}},
+			}}}
+			if err := packed.MarshalFrom(&tls); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// through puts a relay between Envoy and the sidecar.
+func through(t *testing.T, relay **stack.Relay) func(*stack.Bootstrap) error {
+	return func(b *stack.Bootstrap) error {
+		for _, c := range b.GetStaticResources().GetClusters() {
+			if c.Name != "headgate" {
+				continue
+			}
+			at := c.GetLoadAssignment().Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress().GetSocketAddress()
+			r, err := stack.StartRelay(stack.RelayOptions{Target: fmt.Sprintf("%s:%d", at.Address, at.GetPortValue())})
+			if err != nil {
+				return err
+			}
+			t.Cleanup(r.Stop)
+			*relay = r
+			_, port, err := net.SplitHostPort(r.Addr)
+			if err != nil {
+				return err
+			}
+			n, err := strconv.ParseUint(port, 10, 16)
+			if err != nil {
+				return err
+			}
+			at.PortSpecifier = &corev3.SocketAddress_PortValue{PortValue: uint32(n)}
+		}
+		return nil
+	}
+}
+
+// TestBothSidesRotate: given an Envoy that reads its certificate by SDS from a file, when the CA of clients is replaced in the
+// sidecar's file and Envoy's certificate after it, then the next connection passes with the new ones, and neither was restarted
+// for it.
+func TestBothSidesRotate(t *testing.T) {
+	t.Parallel()
+	server, before, after := newAuthority(t), newAuthority(t), newAuthority(t)
+	overlay, sidecarDir, envoyDir := protected(t, server, before, before)
+	if err := os.WriteFile(filepath.Join(envoyDir, "sds.yaml"), fmt.Appendf(nil, sdsFile, envoyDir), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var relay *stack.Relay
+	s := start(t, stack.Options{Overlay: overlay, TLSDir: envoyDir, Envoy: []func(*stack.Bootstrap) error{fromSDS(envoyDir), through(t, &relay)}},
+		expectation{faults: []string{"streams_failed"}})
+	c := client(t, false)
+	if got := must(t, s, c, request{path: "/before"}); got.status != http.StatusOK {
+		t.Fatalf("before: %d, want 200", got.status)
+	}
+	if err := server.WriteTo(sidecarDir, after, "headgate"); err != nil {
+		t.Fatal(err)
+	}
+	replaceLikeKubernetes(t, envoyDir, after, server)
+	if got := must(t, s, c, request{path: "/open"}); got.status != http.StatusOK {
+		t.Errorf("over the open connection: %d, want 200", got.status)
+	}
+	connections := relay.Total()
+	time.Sleep(1500 * time.Millisecond) // the sidecar reads its files once a second at most
+	relay.Cut()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		got := must(t, s, c, request{path: "/after"})
+		if got.status == http.StatusOK {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("with the new certificates: %d after 30 s, want 200", got.status)
+		}
+	}
+	if n := relay.Total(); n == connections {
+		t.Errorf("%d connections to the sidecar as before, want a new one", n)
+	}
+	// Envoy's old certificate is worth nothing any more: the new one passed.
+	replaceLikeKubernetes(t, envoyDir, before, server)
+	time.Sleep(time.Second)
+	relay.Cut()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		got := must(t, s, c, request{path: "/old"})
+		if got.status == http.StatusServiceUnavailable {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("with the old certificate: %d after 30 s, want 503", got.status)
+		}
+		relay.Cut()
+	}
+}
+
+// replaceLikeKubernetes puts new files into a folder by a rename, which is what Envoy watches for.
+func replaceLikeKubernetes(t *testing.T, dir string, own, other *certs.Authority) {
+	t.Helper()
+	next := t.TempDir()
+	if err := own.WriteTo(next, other, "envoy.example"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{certs.CAFile, certs.KeyFile, certs.CertFile} {
+		if err := os.Rename(filepath.Join(next, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
