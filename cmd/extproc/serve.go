@@ -101,7 +101,7 @@ func (a *app) listen(ctx context.Context, cfg *config.Config) error {
 		}
 		server := &http.Server{
 			Handler: h.handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-			ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn), MaxHeaderBytes: 64 << 10, Protocols: new(http.Protocols),
+			ErrorLog: httpFaults(h.key, a.log), MaxHeaderBytes: 64 << 10, Protocols: new(http.Protocols),
 		}
 		server.Protocols.SetHTTP1(true)
 		a.http = append(a.http, httpServer{l, server})

@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net"
 	"os"
@@ -137,7 +139,7 @@ type loggedHandshakes struct {
 }
 
 func grpcCredentials(t *tls.Config, log *slog.Logger) credentials.TransportCredentials {
-	return loggedHandshakes{credentials.NewTLS(t), &faultLog{log: log}}
+	return loggedHandshakes{credentials.NewTLS(t), &faultLog{log: log, listener: "listen.grpc"}}
 }
 
 // ServerHandshake is that of the credentials.
@@ -154,11 +156,12 @@ func (c loggedHandshakes) Clone() credentials.TransportCredentials {
 	return loggedHandshakes{c.TransportCredentials.Clone(), c.faults}
 }
 
-// faultLog logs a fault now and then.
+// faultLog logs that a handshake failed, now and then.
 type faultLog struct {
-	log  *slog.Logger
-	mu   sync.Mutex
-	last time.Time
+	log      *slog.Logger
+	listener string
+	mu       sync.Mutex
+	last     time.Time
 }
 
 func (f *faultLog) note(err error) {
@@ -166,6 +169,27 @@ func (f *faultLog) note(err error) {
 	defer f.mu.Unlock()
 	if time.Since(f.last) >= faultInterval {
 		f.last = time.Now()
-		f.log.Warn("TLS handshake on listen.grpc failed", "error", err)
+		f.log.Warn("TLS handshake on "+f.listener+" failed", "error", err)
 	}
+}
+
+// serverFaults is where an HTTP server says what went wrong.
+type serverFaults struct {
+	handshakes *faultLog
+	others     io.Writer
+}
+
+// Write takes one line.
+func (s serverFaults) Write(line []byte) (int, error) {
+	if text, found := strings.CutPrefix(string(line), "http: TLS handshake error "); found {
+		s.handshakes.note(errors.New(strings.TrimSpace(text)))
+		return len(line), nil
+	}
+	return s.others.Write(line)
+}
+
+// httpFaults is the error log of an HTTP server: clients cannot fill it with handshakes.
+func httpFaults(listener string, l *slog.Logger) *log.Logger {
+	others := slog.NewLogLogger(l.Handler(), slog.LevelWarn)
+	return log.New(serverFaults{&faultLog{log: l, listener: listener}, others.Writer()}, "", 0)
 }

@@ -209,8 +209,10 @@ func TestListenersAskForCertificates(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() {
-		if !strings.Contains(s.log.String(), "TLS handshake on listen.grpc failed") {
-			t.Errorf("the log does not say that a handshake failed: %s", s.log)
+		for _, listener := range []string{"listen.grpc", "listen.api"} { // a line in 10 s, whoever connects
+			if n := strings.Count(s.log.String(), "TLS handshake on "+listener+" failed"); n < 1 || n > 3 {
+				t.Errorf("%d lines about failed handshakes on %s, want one, or a few on a slow machine: %s", n, listener, s.log)
+			}
 		}
 	})
 }
