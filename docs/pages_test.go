@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget/memory"
@@ -59,7 +61,7 @@ func TestClientsGetEveryAnswer(t *testing.T) {
 	}
 }
 
-var section = regexp.MustCompile(`(?m)^(listen|routeCluster|tenant|principalSources|decision|bytes|pressure|clusters|leases|principals|fanout|shutdown|telemetry|log):`)
+var section = regexp.MustCompile(`(?m)^(listen|routeCluster|tenant|principalSources|decision|bytes|pressure|clusters|leases|principals|fanout|priority|shutdown|telemetry|log):`)
 
 // TestConfigurationsLoad: every example of a configuration is one. Other YAML, of Envoy or Kubernetes, has none of the
 // configuration's sections.
@@ -202,6 +204,75 @@ func TestAlerts(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("operations.md explains other alerts than there are (-want +got):\n%s", diff)
+	}
+}
+
+// TestLinksFromOutside: whatever ships links into the repository only to what is there, at a heading that is there. Every alert
+// has a runbook_url, and what it leads to has the alert's name; the dashboard has the runbook.
+func TestLinksFromOutside(t *testing.T) {
+	const repository = "https://github.com/headgate/headgate/blob/main/"
+	link := regexp.MustCompile(regexp.QuoteMeta(repository) + "([\\w./-]+)(?:#([\\w-]+))?")
+	check := func(where, text string) (targets []string) {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			target := filepath.Join("..", strings.TrimSuffix(m[1], "."))
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, which is not there", where, m[0])
+				continue
+			}
+			if m[2] != "" && !slices.Contains(anchors(t, target), m[2]) {
+				t.Errorf("%s links to #%s in %s, which has no such heading", where, m[2], target)
+			}
+			targets = append(targets, target)
+		}
+		return targets
+	}
+	n := 0
+	err := filepath.WalkDir("../deploy", func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json", ".tpl", ".txt", ".md"}, filepath.Ext(path)) {
+			return err
+		}
+		n += len(check(path, read(t, path)))
+		return nil
+	})
+	if err != nil || n < 20 {
+		t.Errorf("%d links in what ships (%v), want at least 20", n, err)
+	}
+	const monitoring = "../deploy/k8s/components/monitoring/"
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string
+				Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, monitoring+"alerts.yaml")), &rules); err != nil {
+		t.Fatal(err)
+	}
+	alerts := 0
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert == "" {
+				continue
+			}
+			alerts++
+			targets := check(rule.Alert, rule.Annotations["runbook_url"])
+			if len(targets) != 1 || !strings.Contains(read(t, targets[0]), "`"+rule.Alert+"`") {
+				t.Errorf("the runbook_url of %s is %q, want a page that has the alert", rule.Alert, rule.Annotations["runbook_url"])
+			}
+		}
+	}
+	if alerts < 10 {
+		t.Errorf("%d alerts, want at least 10", alerts)
+	}
+	var dashboard struct {
+		Links []struct{ URL string }
+	}
+	if err := json.Unmarshal([]byte(read(t, monitoring+"dashboard.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	if len(dashboard.Links) == 0 || len(check("the dashboard", dashboard.Links[0].URL)) != 1 {
+		t.Errorf("the dashboard's links are %v, want the runbook", dashboard.Links)
 	}
 }
 

@@ -12,6 +12,7 @@
 //     granted, and the next in turn gets it at once.
 //   - Counts and costs are sums over permits; when the last one ends they are zero, accounts in floating point included.
 //   - A lane with anyone waiting or in flight is never forgotten.
+//   - No more requests are let in than maxConcurrent says, of the cluster and of each lane.
 //   - In shadow mode nobody is delayed or refused.
 //   - The fast path (admitted at once) does not allocate. Permits are the caller's memory and the queues' nodes.
 //
@@ -55,6 +56,20 @@
 //   - While nobody waits, v grows at the rate of all work in flight, at least as fast as any lane. Nobody gets into debt by
 //     using what nobody else wants.
 //   - While nothing runs it stands still: debts outlast idling. They end with the lane, a minute after its last request.
+//
+// # Priority levels
+//
+// A lane has a queue and an account, a flow, at each priority level at which it asked for something; what is said of lanes above
+// holds for the flows of a level, each level with a virtual time of its own. The levels share the cluster as those of Kubernetes'
+// API Priority and Fairness do. Each is guaranteed its share of the limit; use is what it holds over that, and where requests are
+// bounded too, the greater of the two uses (dominant resource fairness; Ghodsi et al., 2011). Of the levels with someone waiting
+// that have use below 1 the highest is served, and when none has, the one whose use is least. So a level below its share has the
+// next place that comes free, what a level does not use is lent in proportion to the shares, and none is starved. What a level
+// holds is cost × time already: no account is needed between levels.
+//
+// A lane that runs as many requests as it may is out of the orders until one of them ends, and its flows are lifted when they
+// return, as those of a lane that was idle. While only such lanes wait, or the cluster runs as many as it may, it is not the limit
+// that holds anybody back: it neither grows nor is tried.
 //
 // # Out of turn
 //

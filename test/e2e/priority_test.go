@@ -15,27 +15,32 @@ import (
 	"github.com/headgate/headgate/internal/stack"
 )
 
-// crowded is an upstream that notes how many requests it has at once, of each tenant and in all. A request is over before it is
-// answered, so that what it counts is never more than what the sidecar let in.
+// crowded is an upstream that keeps requests until it is told to let them go, or for a while, and notes how many it has at once, of
+// each tenant and in all. A request is over before it is answered, so that what it counts is never more than what the sidecar let in.
 type crowded struct {
-	hold time.Duration
-	mu   sync.Mutex
-	now  map[string]int
-	most map[string]int
+	leave <-chan time.Time // nil: hold counts
+	hold  time.Duration
+	mu    sync.Mutex
+	now   map[string]int
+	most  map[string]int
 }
 
-func newCrowded(t *testing.T, hold time.Duration) (*crowded, string) {
+func (u *crowded) serve(t *testing.T) (address string) {
 	t.Helper()
-	u := &crowded{hold: hold, now: map[string]int{}, most: map[string]int{}}
+	u.now, u.most = map[string]int{}, map[string]int{}
 	s := httptest.NewServer(u)
 	t.Cleanup(s.Close)
-	return u, strings.TrimPrefix(s.URL, "http://")
+	return strings.TrimPrefix(s.URL, "http://")
 }
 
 func (u *crowded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	keys := []string{"all", r.Header.Get("x-tenant-id")}
 	u.count(1, keys)
-	time.Sleep(u.hold)
+	if u.leave != nil {
+		<-u.leave
+	} else {
+		time.Sleep(u.hold)
+	}
 	u.count(-1, keys)
 	_, _ = w.Write([]byte("done"))
 }
@@ -47,6 +52,18 @@ func (u *crowded) count(n int, keys []string) {
 		u.now[key] += n
 		u.most[key] = max(u.most[key], u.now[key])
 	}
+}
+
+// has reports whether so many requests are there, by key.
+func (u *crowded) has(want map[string]int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for key, n := range want {
+		if u.now[key] != n {
+			return false
+		}
+	}
+	return true
 }
 
 // concurrency are lanes with bounds on requests and a limit that is out of the way.
@@ -63,38 +80,53 @@ clusters:
 // tenant and in all, and as many where enough wait.
 func TestMaxConcurrent(t *testing.T) {
 	t.Parallel()
-	u, address := newCrowded(t, 50*time.Millisecond)
-	s := start(t, stack.Options{Upstream: address, Overlay: concurrency(7, 3, 30*time.Second) + "tenant: {maxConcurrent: {small: 1}}\n"})
-	var all sync.WaitGroup
-	for _, tenant := range []string{"small", "a", "b", "c"} {
-		for range 8 {
-			all.Go(func() {
-				c := client(t, false)
-				for range 10 {
-					got, err := send(t.Context(), s, c, request{path: "/x", headers: map[string]string{"x-tenant-id": tenant}})
-					if err != nil || got.status != 200 {
-						t.Errorf("tenant %s: %d %s, %v; want 200", tenant, got.status, got.reason(), err)
-						return
-					}
-				}
+	for name, test := range map[string]struct {
+		tenants []string
+		reached map[string]int
+	}{
+		"of tenants":     {[]string{"small", "a"}, map[string]int{"small": 1, "a": 3}},
+		"of the cluster": {[]string{"small", "a", "b", "c"}, map[string]int{"all": 7}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leave := make(chan time.Time)
+			u := &crowded{leave: leave}
+			s := start(t, stack.Options{
+				Upstream: u.serve(t), Overlay: concurrency(7, 3, 30*time.Second) + "tenant: {maxConcurrent: {small: 1}}\n",
 			})
-		}
-	}
-	all.Wait()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for key, want := range map[string]int{"all": 7, "small": 1, "a": 3, "b": 3, "c": 3} {
-		if got := u.most[key]; got != want {
-			t.Errorf("%s: the upstream had %d requests at once, want %d", key, got, want)
-		}
+			var all sync.WaitGroup
+			for _, tenant := range test.tenants {
+				for range 8 {
+					all.Go(func() {
+						got, err := send(t.Context(), s, client(t, false), request{path: "/x", headers: map[string]string{"x-tenant-id": tenant}})
+						if err != nil || got.status != 200 {
+							t.Errorf("tenant %s: %d %s, %v; want 200", tenant, got.status, got.reason(), err)
+						}
+					})
+				}
+			}
+			eventually(t, fmt.Sprintf("the upstream to have %v", test.reached), func() bool { return u.has(test.reached) })
+			for range 8 * len(test.tenants) { // one by one, so that each is followed by another
+				leave <- time.Time{}
+			}
+			all.Wait()
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			for key, most := range map[string]int{"all": 7, "small": 1, "a": 3, "b": 3, "c": 3} {
+				if got := u.most[key]; got > most {
+					t.Errorf("%s: the upstream had %d requests at once, at most %d may be", key, got, most)
+				}
+			}
+		})
 	}
 }
 
 // TestMaxConcurrentRefuses: who waits in vain for its own bound gets 429, for the cluster's 503, in the form of the API.
 func TestMaxConcurrentRefuses(t *testing.T) {
 	t.Parallel()
-	_, address := newCrowded(t, 3*time.Second)
-	s := start(t, stack.Options{Upstream: address, Overlay: concurrency(2, 1, 200*time.Millisecond)})
+	leave := make(chan time.Time)
+	u := &crowded{leave: leave}
+	s := start(t, stack.Options{Upstream: u.serve(t), Overlay: concurrency(2, 1, 200*time.Millisecond)})
 	var running sync.WaitGroup
 	for _, tenant := range []string{"a", "b"} {
 		running.Go(func() {
@@ -103,10 +135,7 @@ func TestMaxConcurrentRefuses(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "both to run", func() bool {
-		busy, err := s.Sidecar.Busy(t.Context())
-		return err == nil && strings.Contains(fmt.Sprint(busy), "activeCount:2")
-	})
+	eventually(t, "both to run", func() bool { return u.has(map[string]int{"a": 1, "b": 1}) })
 	for tenant, want := range map[string]struct {
 		status int
 		reason string
@@ -116,6 +145,7 @@ func TestMaxConcurrentRefuses(t *testing.T) {
 			t.Errorf("tenant %s: %d %s, Retry-After %q, %s; want %d %s", tenant, got.status, got.reason(), got.header.Get("Retry-After"), got.body, want.status, want.reason)
 		}
 	}
+	close(leave)
 	running.Wait()
 }
 
@@ -123,14 +153,14 @@ func TestMaxConcurrentRefuses(t *testing.T) {
 // its guaranteed share, and the lower one has all of it when the higher one has nothing to do.
 func TestPriorityLevels(t *testing.T) {
 	t.Parallel()
-	_, address := newCrowded(t, 50*time.Millisecond)
+	u := &crowded{hold: 50 * time.Millisecond}
 	const levels = `
 priority:
   levels: [{name: high, share: 3}, {name: low, share: 1}]
   sources: [{metadata: verified/level}]
 `
 	s := start(t, stack.Options{
-		Upstream: address, Overlay: concurrency(8, 0, 30*time.Second) + levels,
+		Upstream: u.serve(t), Overlay: concurrency(8, 0, 30*time.Second) + levels,
 		Envoy: []func(*stack.Bootstrap) error{func(b *stack.Bootstrap) error {
 			return b.AddFilter("envoy.filters.http.header_to_metadata", &metadatav3.Config{RequestRules: []*metadatav3.Config_Rule{{
 				Header: "x-verified-level", Remove: true,

@@ -39,7 +39,7 @@ func fitsSchema(t *testing.T, s *jsonschema.Schema, text string) error {
 
 var (
 	schemaLine = regexp.MustCompile(`\A# yaml-language-server: \$schema=(\S+)\n`)
-	sections   = regexp.MustCompile(`(?m)^(listen|routeCluster|tenant|principalSources|decision|bytes|pressure|clusters|leases|principals|fanout|shutdown|telemetry|log):`)
+	sections   = regexp.MustCompile(`(?m)^(listen|routeCluster|tenant|principalSources|decision|bytes|pressure|clusters|leases|principals|fanout|shutdown|priority|telemetry|log):`)
 	yamlBlock  = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 )
 
