@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 
 	envoyconf "github.com/headgate/headgate/deploy/envoy"
 	"github.com/headgate/headgate/internal/stack"
-	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/test/bench/load"
 )
@@ -135,7 +133,7 @@ func (b *bench) startArm(ctx context.Context, s server, socket string) error {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
-	c, err := config.Load(file, nil)
+	c, err := config.Load(file, a.environ)
 	if err != nil {
 		return fmt.Errorf("configuration of %s: %w", s.name, err)
 	}
@@ -155,7 +153,7 @@ func (b *bench) startArm(ctx context.Context, s server, socket string) error {
 
 // settings of the server, but for its clusters.
 func (a *arm) settings(api string) string {
-	return fmt.Sprintf(settings, a.grpc, a.admin, api, cmp.Or(a.counts, budget.CountReceived))
+	return fmt.Sprintf(settings, a.grpc, a.admin, api)
 }
 
 // fileName keeps what may stand in the name of a file.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/stack"
-	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/config"
 )
 
@@ -42,9 +41,8 @@ const (
 // server is one of those that are compared.
 type server struct {
 	name     string
-	clusters string       // of Headgate's settings, for the servers that speak ext_proc
-	counts   budget.Count // bytes.count; empty is the default
-	environ  []string     // nil is this process's
+	clusters string   // of Headgate's settings, for the servers that speak ext_proc
+	environ  []string // nil is this process's
 	command  func(c *config.Config, file string) (path string, args []string)
 	redis    bool                         // it keeps something in Redis
 	direct   bool                         // it is measured without Envoy too
@@ -80,7 +78,7 @@ func (b *bench) servers(ctx context.Context) ([]server, error) {
 		{name: bareServer, clusters: lanesOn, environ: append(os.Environ(), "GOGC=400"), command: idle("-bare"), direct: true, only: "direct"},
 		{name: bytesOnly, clusters: lanesOff, command: headgate, direct: true},
 		{name: withoutWitness, clusters: lanesOn, command: headgate, direct: true},
-		{name: framedBytes, clusters: lanesOn, counts: budget.CountFramed, command: headgate},
+		{name: framedBytes, clusters: lanesOn, environ: append(os.Environ(), "HEADGATE_BYTES_COUNT=framed"), command: headgate},
 		{name: withWitness, clusters: witnessing, command: headgate},
 		{name: withLeases, clusters: leasesOn + leaseSettings(), command: headgate, redis: true},
 		{name: envoyAlone, clusters: lanesOn, envoy: withoutProcessor},
