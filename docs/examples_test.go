@@ -119,6 +119,7 @@ func session(ctx context.Context, t *testing.T, page string, o stack.Options) {
 		}
 	}
 	shell := exec.CommandContext(ctx, "sh", "-eu", "-c", script.String())
+	shell.Dir = t.TempDir()
 	out, err := shell.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", page, err, out)
