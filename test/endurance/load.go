@@ -94,9 +94,9 @@ func (l *load) count(kind string, status int, reason string, err error) {
 	l.counts[kind+": "+what]++
 }
 
-// do sends one request with a name of its own and reads the answer to its end.
-func (l *load) do(ctx context.Context, method, path string, body io.Reader, headers map[string]string) (int, string, []byte, error) {
-	r, err := http.NewRequestWithContext(ctx, method, l.base+path, body)
+// post sends one request with a name of its own and reads the answer to its end.
+func (l *load) post(ctx context.Context, path string, body io.Reader, headers map[string]string) (int, string, []byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, l.base+path, body)
 	if err != nil {
 		return 0, "", nil, err
 	}
@@ -119,17 +119,17 @@ func (l *load) do(ctx context.Context, method, path string, body io.Reader, head
 const chat = `{"model":"demo","stream":true,"messages":[{"role":"user","content":"Is all quiet?"}]}`
 
 func (l *load) answer(ctx context.Context, tenant string) (int, string, error) {
-	status, reason, _, err := l.do(ctx, "POST", "/v1/chat/completions?ms=50", strings.NewReader(chat), map[string]string{"X-Tenant-Id": tenant})
+	status, reason, _, err := l.post(ctx, "/v1/chat/completions?ms=50", strings.NewReader(chat), map[string]string{"X-Tenant-Id": tenant})
 	return status, reason, err
 }
 
 func (l *load) stream(ctx context.Context, tenant string) (int, string, error) {
-	status, reason, _, err := l.do(ctx, "POST", "/v1/chat/completions?ms=100&n=20", strings.NewReader(chat), map[string]string{"X-Tenant-Id": tenant})
+	status, reason, _, err := l.post(ctx, "/v1/chat/completions?ms=100&n=20", strings.NewReader(chat), map[string]string{"X-Tenant-Id": tenant})
 	return status, reason, err
 }
 
 func (l *load) upload(ctx context.Context, tenant string) (int, string, error) {
-	status, reason, _, err := l.do(ctx, "POST", "/upload?ms=20", bytes.NewReader(make([]byte, 300<<10)), map[string]string{"X-Tenant-Id": tenant})
+	status, reason, _, err := l.post(ctx, "/upload?ms=20", bytes.NewReader(make([]byte, 300<<10)), map[string]string{"X-Tenant-Id": tenant})
 	return status, reason, err
 }
 
@@ -162,7 +162,7 @@ func (b blocked) Read([]byte) (int, error) {
 func (l *load) cancelled(ctx context.Context, tenant string) (int, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.IntN(500))*time.Millisecond)
 	defer cancel()
-	status, reason, _, err := l.do(ctx, "POST", "/v1/chat/completions?ms=100&n=20", strings.NewReader(chat), map[string]string{"X-Tenant-Id": tenant})
+	status, reason, _, err := l.post(ctx, "/v1/chat/completions?ms=100&n=20", strings.NewReader(chat), map[string]string{"X-Tenant-Id": tenant})
 	return status, reason, err
 }
 
@@ -172,7 +172,7 @@ func (l *load) session(ctx context.Context, i int) {
 	owner := "vlo_" + strings.Repeat("s", 34-len(fmt.Sprint(i))) + fmt.Sprintf("%09x", rand.Uint64()&0xfffffffff) + fmt.Sprint(i)
 	headers := map[string]string{"Authorization": "Bearer demo-key-a", "X-Omniroute-Lease-Owner": owner, sessionHeader: id}
 	lease := func(action string) (map[string]any, error) {
-		status, _, text, err := l.do(ctx, "POST", "/v1/session-leases", strings.NewReader(action), headers)
+		status, _, text, err := l.post(ctx, "/v1/session-leases", strings.NewReader(action), headers)
 		l.count("lease API", status, "", err)
 		var fields map[string]any
 		if err == nil && status == http.StatusOK {
@@ -188,7 +188,7 @@ func (l *load) session(ctx context.Context, i int) {
 	generation := fmt.Sprintf("%.0f", got["generation"])
 	headers["X-Omniroute-Lease-Generation"] = generation
 	for range 1 + rand.IntN(5) {
-		status, reason, _, err := l.do(ctx, "POST", "/leased/echo?ms=100", strings.NewReader(chat), headers)
+		status, reason, _, err := l.post(ctx, "/leased/echo?ms=100", strings.NewReader(chat), headers)
 		l.count("leased", status, reason, err)
 		if err != nil || status != http.StatusOK || !sleep(ctx, 50*time.Millisecond) {
 			break
