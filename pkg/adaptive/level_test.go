@@ -14,16 +14,15 @@ func threeLevels() []Level { return []Level{{"high", 6}, {"middle", 3}, {"low", 
 
 // crowd is a tenant at a level with so many closed loops.
 type crowd struct {
-	tenant  string
-	level   string
-	loops   int
-	cost    int
-	hold    time.Duration
-	from    time.Duration
-	until   time.Duration
-	most    int
-	waited  *time.Duration // the longest wait is noted here
-	counter *int
+	tenant string
+	level  string
+	loops  int
+	cost   int
+	hold   time.Duration
+	from   time.Duration
+	until  time.Duration
+	most   int
+	waited *time.Duration // the longest wait is noted here
 }
 
 // run runs crowds side by side and returns the work done for each between begin and end, in cost-seconds.
