@@ -110,7 +110,7 @@ its file does not fail the probe: the running sidecar keeps the configuration it
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if address != "" {
-				return askHealth(c, "http://"+address+path, timeout)
+				return printHealth(c, "http://"+address+path, timeout)
 			}
 			cfg, err := config.Load(*configPath, os.Environ())
 			if err != nil {
@@ -119,7 +119,7 @@ its file does not fail the probe: the running sidecar keeps the configuration it
 			if cfg.Listen.Admin == "" {
 				return errors.New("listen.admin is empty: there is nothing to ask")
 			}
-			return askHealth(c, "http://"+cfg.Listen.Admin+path, timeout)
+			return printHealth(c, "http://"+cfg.Listen.Admin+path, timeout)
 		},
 	}
 	command.Flags().StringVar(&path, "path", "/readyz", "/readyz or /livez")
@@ -134,7 +134,7 @@ func noAnswer(err error) error {
 	return fmt.Errorf("no sidecar answers; is one running with this listen.admin (--config, HEADGATE_LISTEN_ADMIN)? %w", err)
 }
 
-func askHealth(c *cobra.Command, url string, timeout time.Duration) error {
+func printHealth(c *cobra.Command, url string, timeout time.Duration) error {
 	client := http.Client{Timeout: timeout}
 	response, err := client.Get(url)
 	if err != nil {

@@ -36,14 +36,14 @@ The tenants in telemetry.tenantNames are shown by their own names.`,
 					return errors.New("listen.admin is empty: there is nothing to ask")
 				}
 			}
-			return askLane(c, at, args[0])
+			return printLane(c, at, args[0])
 		},
 	}
 	command.Flags().StringVar(&address, "address", "", "host:port of the sidecar's admin (default: listen.admin of the configuration)")
 	return command
 }
 
-func askLane(c *cobra.Command, address, tenant string) error {
+func printLane(c *cobra.Command, address, tenant string) error {
 	client := http.Client{Timeout: 5 * time.Second}
 	response, err := client.Post("http://"+address+"/api/monitoring/lane", "text/plain", strings.NewReader(tenant))
 	if err != nil {

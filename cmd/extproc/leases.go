@@ -60,7 +60,7 @@ func (c *leasesClient) listCommand() *cobra.Command {
 			if pool != "" {
 				query.Set("pool", pool)
 			}
-			answer, err := c.ask(command.Context(), http.MethodGet, "?"+query.Encode(), nil)
+			answer, err := c.call(command.Context(), http.MethodGet, "?"+query.Encode(), nil)
 			if err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func (c *leasesClient) operate(ctx context.Context, op admin.Operation) (admin.O
 	if err != nil {
 		return out, fmt.Errorf("write the operation: %w", err)
 	}
-	answer, err := c.ask(ctx, http.MethodPost, "", body)
+	answer, err := c.call(ctx, http.MethodPost, "", body)
 	if err != nil {
 		return out, err
 	}
@@ -149,8 +149,8 @@ func (c *leasesClient) operate(ctx context.Context, op admin.Operation) (admin.O
 	return out, nil
 }
 
-// ask sends a request to the admin port, with the token where it changes something.
-func (c *leasesClient) ask(ctx context.Context, method, query string, body []byte) ([]byte, error) {
+// call sends a request to the admin port, with the token where it changes something.
+func (c *leasesClient) call(ctx context.Context, method, query string, body []byte) ([]byte, error) {
 	listen := config.Listen{Admin: c.address, AdminTokenFile: c.tokenFile}
 	if listen.Admin == "" || (method != http.MethodGet && listen.AdminTokenFile == "") {
 		cfg, err := config.Load(*c.configPath, os.Environ())
@@ -212,7 +212,7 @@ func printLeases(w io.Writer, answer []byte) error {
 			failed = append(failed, fmt.Errorf("pool %s: %s", p.Pool, p.Error))
 		}
 		for _, c := range p.Connections {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Pool, c.ID, c.State, holderColumns(c.Lease), moment(c.Cooldown))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Pool, c.ID, c.State, holderColumns(c.Lease), formatTime(c.Cooldown))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -230,10 +230,10 @@ func holderColumns(l *lease.LeaseListing) string {
 	if l == nil {
 		return "-\t-\t-\t-\t-"
 	}
-	return fmt.Sprintf("%s\t%s\t%d\t%s\t%s", l.Owner, l.Principal, l.Generation, moment(&l.AcquiredAt), moment(&l.ExpiresAt))
+	return fmt.Sprintf("%s\t%s\t%d\t%s\t%s", l.Owner, l.Principal, l.Generation, formatTime(&l.AcquiredAt), formatTime(&l.ExpiresAt))
 }
 
-func moment(t *time.Time) string {
+func formatTime(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}

@@ -72,8 +72,8 @@ func (a answer) outcome() adaptive.Outcome {
 	return adaptive.OK
 }
 
-// said is the outcome as the lanes want it.
-func (a answer) said() adaptive.Answer {
+// forLanes is the outcome as the lanes want it.
+func (a answer) forLanes() adaptive.Answer {
 	if a.proxyFailed() {
 		return adaptive.AnswerProxyFailed
 	}
@@ -98,7 +98,7 @@ func (x *exchange) respondLane(a answer) {
 	signal := x.signal()
 	p.body = signal == adaptive.FromBody
 	r := adaptive.Response{
-		Class: x.class(a), Answer: a.said(), RetryAfter: a.retryAfter,
+		Class: x.class(a), Answer: a.forLanes(), RetryAfter: a.retryAfter,
 		Signal: signal, Unsampled: signal == adaptive.FromWitness && p.witness == "",
 	}
 	if signal == adaptive.FromHeaders {

@@ -58,8 +58,8 @@ func TestOnlyTheUpstreamSpeaksForTheUpstream(t *testing.T) {
 					codeDetails: structpb.NewStringValue(tc.details)}}}
 			}
 			a := readAnswer(decoded(t, p))
-			if a.outcome() != tc.outcome || a.said() != tc.said {
-				t.Errorf("outcome %d, answer %d; want %d, %d", a.outcome(), a.said(), tc.outcome, tc.said)
+			if a.outcome() != tc.outcome || a.forLanes() != tc.said {
+				t.Errorf("outcome %d, answer %d; want %d, %d", a.outcome(), a.forLanes(), tc.outcome, tc.said)
 			}
 		})
 	}

@@ -120,7 +120,7 @@ func (x *exchange) respond(m *wire.Message) {
 	case x.decided:
 		x.server.observe.FirstByte(x.measured(), x.facts.cluster, time.Since(x.timing.began)-x.timing.admitted)
 	case waiting || code >= 400:
-		x.giveUpDeciding()
+		x.abandonDecision()
 	}
 	x.lease.answered(x, m, answer)
 	if x.policy.config.Bytes.ReleaseAt == budget.ReleaseAtResponseStart {
@@ -140,12 +140,12 @@ func (x *exchange) respondUnseen() {
 	}
 	x.responded = true
 	if !x.decided {
-		x.giveUpDeciding()
+		x.abandonDecision()
 	}
 }
 
-// giveUpDeciding is for an answer that comes before the decision: nothing is left to protect.
-func (x *exchange) giveUpDeciding() {
+// abandonDecision is for an answer that comes before the decision: nothing is left to protect.
+func (x *exchange) abandonDecision() {
 	x.moot = true
 	x.permit.release(adaptive.Cancelled)
 	x.reservation.close()

@@ -34,13 +34,14 @@ func (x *exchange) fenceGate() (pending bool, _ *verdict) {
 		return false, nil
 	}
 	if !x.fence.pending() && !x.reservation.waiting() {
-		x.fence.answer = x.server.askStore(x.ctx, x.question())
+		x.fence.answer = x.server.checkLease(x.ctx, x.leaseCheck())
 	}
 	return true, nil
 }
 
-// question is what the exchange asks of the store.
-func (x *exchange) question() func(context.Context) (lease.Fence, *lease.Refusal) {
+// leaseCheck is the call to the store that the exchange needs: the check of its lease or, for a request without one, the choice of
+// a connection.
+func (x *exchange) leaseCheck() func(context.Context) (lease.Fence, *lease.Refusal) {
 	leases := x.server.leases
 	x.lease.model = x.model()
 	if x.needsLease() {
@@ -54,8 +55,8 @@ func (x *exchange) question() func(context.Context) (lease.Fence, *lease.Refusal
 	return func(ctx context.Context) (lease.Fence, *lease.Refusal) { return leases.Unmanaged(ctx, pick) }
 }
 
-// askStore makes a call in the background. It ends with the context, or at the latest with the store's own time-out.
-func (s *Server) askStore(ctx context.Context, question func(context.Context) (lease.Fence, *lease.Refusal)) <-chan fenceAnswer {
+// checkLease makes a call in the background. It ends with the context, or at the latest with the store's own time-out.
+func (s *Server) checkLease(ctx context.Context, check func(context.Context) (lease.Fence, *lease.Refusal)) <-chan fenceAnswer {
 	answer := make(chan fenceAnswer, 1) // nobody may be waiting any more
 	s.background.Go(func() {
 		defer close(answer)
@@ -65,7 +66,7 @@ func (s *Server) askStore(ctx context.Context, question func(context.Context) (l
 			}
 		}()
 		var a fenceAnswer
-		a.fence, a.refusal = question(ctx)
+		a.fence, a.refusal = check(ctx)
 		answer <- a
 	})
 	return answer
@@ -89,7 +90,7 @@ func (x *exchange) endFence(a fenceAnswer, ok bool) result {
 	x.lease.fence, x.lease.fenced = a.fence, true
 	x.lease.renew(x.server.leases)
 	if x.lease.keep != nil && x.server.lettingGo() {
-		x.server.renewOnce(x.lease.ask(x.facts.caller))
+		x.server.renewOnce(x.lease.renewal(x.facts.caller))
 	}
 	return refusedBy(x.wrongModel()) // what came while the store was asked counts too
 }

@@ -170,7 +170,7 @@ func TestTheFenceComesAfterEveryWait(t *testing.T) {
 // TestAFaultInTheFenceEndsOneExchange: it breaks that stream alone, as every fault does.
 func TestAFaultInTheFenceEndsOneExchange(t *testing.T) {
 	r := newRig(t, leased(lease.ModeRequired, nil))
-	answer, ok := <-r.server.askStore(t.Context(), func(context.Context) (lease.Fence, *lease.Refusal) { panic("a fault") })
+	answer, ok := <-r.server.checkLease(t.Context(), func(context.Context) (lease.Fence, *lease.Refusal) { panic("a fault") })
 	x := &exchange{server: r.server, ctx: t.Context()}
 	if end := x.endFence(answer, ok); ok || end.kind != broken || status.Code(end.err) != codes.Internal {
 		t.Errorf("result %v, want a broken stream with INTERNAL", end)

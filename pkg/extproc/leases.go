@@ -71,8 +71,8 @@ func (l *leaseHold) renew(leases *lease.Service) {
 	}
 }
 
-// ask names the lease.
-func (l *leaseHold) ask(caller lease.Identity) lease.Ask {
+// renewal is the call that renews the lease.
+func (l *leaseHold) renewal(caller lease.Identity) lease.Ask {
 	return lease.Ask{Pool: l.fence.Pool, Owner: l.owner, Generation: l.generation, Identity: caller}
 }
 

@@ -58,7 +58,7 @@ func (x *exchange) report(reason string, v *verdict) Decision {
 	d := x.decision(reason)
 	if x.tracing.span != nil {
 		f := x.body.scanner.Features()
-		x.tracing.asked(x.model(), f.Stream || x.facts.streams, f.StreamKnown || x.facts.streams)
+		x.tracing.noteRequest(x.model(), f.Stream || x.facts.streams, f.StreamKnown || x.facts.streams)
 	}
 	if v == nil {
 		x.tracing.decided(d, nil)

@@ -51,8 +51,9 @@ func (r *reservation) evicted() <-chan struct{} {
 	return r.backlog.Refused()
 }
 
-// giveBack returns what is reserved for the first bytes of a body; more of it is charged when it arrives.
-func (r *reservation) giveBack(bytes int64) {
+// returnFirst returns what is reserved for the first bytes of a body, which are not charged again; more of it is charged when it
+// arrives.
+func (r *reservation) returnFirst(bytes int64) {
 	r.release()
 	r.base = bytes
 }

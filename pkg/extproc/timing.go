@@ -41,14 +41,14 @@ func (x *exchange) recordProgress(bytes int) {
 	now := time.Now()
 	x.timing.lastByte = now
 	x.timing.pace.bytes += int64(bytes)
-	if x.keepsPace() {
+	if x.onPace() {
 		x.timing.resetPace(now)
 	}
 }
 
-// keepsPace reports whether enough has come since the pace was last reset. The least rate is bytes.uploadMinRate and, where
+// onPace reports whether enough has come since the pace was last reset. The least rate is bytes.uploadMinRate and, where
 // others went short of bytes meanwhile, one that brings what is reserved within bytes.uploadMaxTime.
-func (x *exchange) keepsPace() bool {
+func (x *exchange) onPace() bool {
 	settings, pace := &x.policy.config.Bytes, x.timing.pace
 	rate := float64(settings.UploadMinRate)
 	if x.server.bytes.Contended(pace.start) { // first, since it takes no lock and is seldom true
@@ -146,11 +146,11 @@ func (x *exchange) expire() *verdict {
 	case x.gathersEvidence():
 		x.idled = true
 		return nil
-	case x.keepsPace():
+	case x.onPace():
 		x.timing.resetPace(now)
 		return nil
 	case x.facts.grpc, x.responded, x.endIsMissing():
-		x.reservation.giveBack(x.body.seen)
+		x.reservation.returnFirst(x.body.seen)
 		x.timing.resetPace(now)
 		return nil
 	}

@@ -31,16 +31,16 @@ type notes struct {
 	pool *sync.Pool
 }
 
-// takeNotes returns an empty list.
-func takeNotes(pool *sync.Pool) *notes {
+// getNotes returns an empty list.
+func getNotes(pool *sync.Pool) *notes {
 	if n, ok := pool.Get().(*notes); ok {
 		return n
 	}
 	return &notes{pool: pool}
 }
 
-// giveBack empties the list, so that what an exchange said does not outlive it.
-func (n *notes) giveBack() {
+// put returns the list to the pool, empty, so that what an exchange said does not outlive it.
+func (n *notes) put() {
 	clear(n.list)
 	n.list = n.list[:0]
 	n.pool.Put(n)
@@ -80,7 +80,7 @@ func (x *exchange) startSpan() {
 		return
 	}
 	x.ctx, x.tracing.span = ctx, span
-	x.tracing.notes = takeNotes(&x.server.notes)
+	x.tracing.notes = getNotes(&x.server.notes)
 	x.tracing.note(semconv.RPCSystemNameGRPC)
 	x.tracing.note(semconv.RPCMethod("envoy.service.ext_proc.v3.ExternalProcessor/Process"))
 	x.tracing.note(attribute.String("headgate.cluster", x.facts.cluster))
@@ -202,9 +202,9 @@ func (t *tracing) released() {
 // longestModel bounds the model's name in a span: clients choose it.
 const longestModel = 128
 
-// asked notes what the request asks for, as the conventions for generative AI have it, as far as the evidence says. A name that
+// noteRequest notes what the request asks for, as the conventions for generative AI have it, as far as the evidence says. A name that
 // is none is left out.
-func (t *tracing) asked(model string, stream, known bool) {
+func (t *tracing) noteRequest(model string, stream, known bool) {
 	if t.span == nil {
 		return
 	}
@@ -251,6 +251,6 @@ func (t *tracing) end(err error) {
 	}
 	t.span.SetAttributes(t.notes.list...)
 	t.span.End()
-	t.notes.giveBack()
+	t.notes.put()
 	t.span, t.notes = nil, nil
 }

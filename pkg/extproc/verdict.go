@@ -177,7 +177,7 @@ const (
 // that is none cannot be answered: CheckVerdicts finds it before anything is served.
 func newVerdict(reason gateReason, hint time.Duration) *verdict {
 	row := table[reason]
-	return &verdict{Row: row, reason: reason, RetryAfter: row.spread(row.retryAfter(hint))}
+	return &verdict{Row: row, reason: reason, RetryAfter: row.jitter(row.retryAfter(hint))}
 }
 
 // rowOfLease is the part of the table that leases have, by reason. It is made once: under overload refusals are most of
@@ -196,7 +196,7 @@ func leaseVerdict(r *lease.Refusal) *verdict {
 		return nil
 	}
 	row := rowOfLease[r.Reason]
-	return &verdict{Row: row, reason: reasonCount, RetryAfter: row.spread(row.retryAfter(r.RetryAfter))}
+	return &verdict{Row: row, reason: reasonCount, RetryAfter: row.jitter(row.retryAfter(r.RetryAfter))}
 }
 
 // CheckVerdicts reports what is wrong with the verdict table: a reason without a row, or one that stands twice.
@@ -231,16 +231,16 @@ func (r Row) longest() time.Duration {
 	return maxRetryAfter
 }
 
-// maxSpread bounds how far apart clients come back that are refused together.
-const maxSpread = 10 * time.Second
+// maxJitter bounds how far apart clients come back that are refused together.
+const maxJitter = 10 * time.Second
 
-// spread adds whole seconds at random, as many again at the most, so that clients that are refused together do not come back
+// jitter adds whole seconds at random, as many again at the most, so that clients that are refused together do not come back
 // together. It stays within the longest that the row may say.
-func (r Row) spread(after time.Duration) time.Duration {
+func (r Row) jitter(after time.Duration) time.Duration {
 	if after == 0 {
 		return 0
 	}
-	width := min(after, maxSpread)
+	width := min(after, maxJitter)
 	earliest := min(after, r.longest()-width)
 	return earliest + rand.N(width/time.Second+1)*time.Second
 }

@@ -91,7 +91,7 @@ func TestRefusedTogetherDoNotComeBackTogether(t *testing.T) {
 		if got := newVerdict(payloadTooLarge, time.Minute).RetryAfter; got != 0 {
 			t.Fatalf("payload_too_large: Retry-After %v, want none", got)
 		}
-		if got := leaseVerdict(&lease.Refusal{Reason: lease.CapacityUnavailable, RetryAfter: 2 * time.Hour}).RetryAfter; got > time.Hour || got < time.Hour-maxSpread {
+		if got := leaseVerdict(&lease.Refusal{Reason: lease.CapacityUnavailable, RetryAfter: 2 * time.Hour}).RetryAfter; got > time.Hour || got < time.Hour-maxJitter {
 			t.Fatalf("a lease: Retry-After %v, want an hour at most", got)
 		}
 	}
