@@ -39,6 +39,7 @@ type app struct {
 	monitor *memory.Monitor
 	bytes   *budget.Controller
 	lanes   *adaptive.Registry
+	sharing *sharing
 	leases  *lease.Service
 	metrics *telemetry.Metrics
 	tracing *telemetry.Tracing
@@ -71,6 +72,13 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 	ceiling := memory.ReadCeiling(cfg.Bytes.Budget, os.Getenv)
 	a.bytes = budget.New(cfg.Bytes, ceiling.Budget(cfg.Bytes.Budget), a.monitor.Pressure)
 	a.lanes = adaptive.NewRegistry(laneSettings(cfg), cfg.Tenant.MaxLanes)
+	a.sharing = newSharing()
+	a.lanes.OnNew(a.sharing.groups.Join)
+	share, _, err := a.sharing.prepare(cfg, a.lanes)
+	if err != nil {
+		return nil, err
+	}
+	share()
 	a.monitor.OnBudget(a.bytes.SetBudget)
 	a.monitor.OnPressure(func(p memory.Pressure) {
 		a.bytes.Wake()
@@ -120,7 +128,7 @@ func (a *app) openTelemetry() error {
 func (a *app) gauges() telemetry.Sources {
 	return telemetry.Sources{
 		Bytes: a.bytes.Snapshot, Signals: a.monitor.Signals, Lanes: a.lanes.Totals, Streams: a.server.Active, Config: a.reloads, Leases: a.leases.State,
-		Connections: a.connections,
+		Connections: a.connections, Sharing: a.sharing.groups.Status,
 	}
 }
 
@@ -177,10 +185,16 @@ func (a *app) apply(cfg *config.Config) error {
 	if err := checkCeiling(cfg.Bytes.Budget, &a.config.Load().Bytes.Budget); err != nil {
 		return err
 	}
+	share, discard, err := a.sharing.prepare(cfg, a.lanes)
+	if err != nil {
+		return err
+	}
 	if err := a.leases.Configure(cfg.Leases, cfg.Principals); err != nil {
+		discard()
 		return fmt.Errorf("leases: %w", err)
 	}
 	putLanes()
+	share()
 	a.bytes.Configure(cfg.Bytes)
 	a.monitor.Configure(cfg.Pressure, cfg.Bytes.Budget, cfg.Bytes.MemoryRatio)
 	a.server.Configure(cfg)
@@ -220,7 +234,7 @@ func (a *app) healthDocument() admin.Health {
 	h := admin.Health{
 		Status: "ok", Version: buildVersion(), GoVersion: runtime.Version(), UptimeSeconds: int64(time.Since(a.began).Seconds()), Time: time.Now().UTC(),
 		Exchanges:     admin.Exchanges{InFlight: a.server.Active()},
-		ChatAdmission: a.bytes.Snapshot(), AdaptiveAdmission: a.lanes.Snapshot(),
+		ChatAdmission: a.bytes.Snapshot(), AdaptiveAdmission: a.lanes.Snapshot(), Sharing: a.sharing.groups.Status(),
 		Leases:         admin.NewLeases(a.leases.State(), a.metrics.Pools(), a.connections()),
 		RecentRefusals: a.metrics.Refusals(), Config: a.reloads(),
 	}
@@ -260,6 +274,7 @@ func (a *app) close() {
 		_ = h.listener.Close()
 	}
 	a.server.Close()
+	a.sharing.close()
 	if err := a.leases.Close(); err != nil {
 		a.log.Warn("close the lease store", "error", err)
 	}

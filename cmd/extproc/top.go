@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/admin"
 	"github.com/headgate/headgate/pkg/config"
+	"github.com/headgate/headgate/pkg/share"
 )
 
 // How much of the longest lists a terminal shows.
@@ -159,6 +160,7 @@ func drawTop(h admin.Health) []byte {
 	b.WriteString("\n\n")
 	drawClusters(&b, h.AdaptiveAdmission)
 	drawLevels(&b, h.AdaptiveAdmission)
+	drawSharing(&b, h.Sharing)
 	drawLanes(&b, h.AdaptiveAdmission)
 	drawPools(&b, h.Leases)
 	drawRefusals(&b, h)
@@ -209,6 +211,25 @@ func drawLevels(b *bytes.Buffer, clusters map[string]adaptive.Snapshot) {
 		}
 	}
 	table(b, "CLUSTER\tPRIORITY LEVEL\tSHARE\tACTIVE COST\tACTIVE\tQUEUED COST\tQUEUED", rows, topClusters)
+}
+
+// drawSharing shows the groups that route clusters share their limit in.
+func drawSharing(b *bytes.Buffer, sharing map[string]share.Status) {
+	var rows []string
+	for _, name := range slices.Sorted(maps.Keys(sharing)) {
+		s := sharing[name]
+		var others []string
+		for _, p := range s.Parts {
+			others = append(others, strconv.Itoa(p.Share))
+		}
+		state := "ok"
+		if s.Stale {
+			state = "alone"
+		}
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%d\t%s\t%.1f s", oneLine(name), oneLine(s.Group), state, s.Members, s.Limit, s.Share,
+			cmp.Or(strings.Join(others, " "), "-"), float64(s.AgeMS)/1000))
+	}
+	table(b, "SHARED LIMIT OF\tGROUP\tSTATE\tMEMBERS\tLIMIT\tOWN PART\tOTHERS\tAGE", rows, topClusters)
 }
 
 // signalOf is where first tokens are seen, and whether that says anything.

@@ -152,6 +152,12 @@ func (c *Controller) placeLocked(cost int) int {
 
 // wholeLimitLocked is the limit of all replicas together, as far as this one knows.
 func (c *Controller) wholeLimitLocked() float64 {
+	switch m := &c.member; {
+	case m.inForce(c.now):
+		return m.whole
+	case m.on:
+		return float64(c.state.limit) * float64(m.members)
+	}
 	return float64(c.state.limit) * float64(c.settings.Replicas)
 }
 

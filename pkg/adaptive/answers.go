@@ -68,10 +68,15 @@ func (c *Controller) othersLocked() answers {
 		}
 	})
 	c.troubled = sum.refused+sum.failed >= 0.01
-	if worst.all >= alone*sum.all {
-		return sum
+	return sum.without(worst)
+}
+
+// without leaves a lane out of the answers of all, unless nearly all are that lane's.
+func (a answers) without(worst answers) answers {
+	if worst.all >= alone*a.all {
+		return a
 	}
-	return answers{all: sum.all - worst.all, refused: sum.refused - worst.refused, failed: sum.failed - worst.failed}
+	return answers{all: a.all - worst.all, refused: a.refused - worst.refused, failed: a.failed - worst.failed}
 }
 
 // overloaded reports whether refusals are frequent enough to mean overload.

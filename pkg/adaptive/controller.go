@@ -47,6 +47,8 @@ type Controller struct {
 	counts counts
 	signal Signal
 
+	member member // of a group, if any
+
 	headersAtOnce bool // with the signal headers: they say nothing
 
 	retry    retry
@@ -117,8 +119,10 @@ func (c *Controller) configure(s Settings) {
 	old, oldPart := c.settings, c.part
 	c.settings, c.part = s, s.part()
 	c.off.Store(s.Mode == Off)
-	c.state.limit = c.part.bounded(c.state.limit)
-	if c.part.InitialLimit != oldPart.InitialLimit {
+	if !c.member.on { // the next share of a group is from the new settings
+		c.state.limit = c.part.bounded(c.state.limit)
+	}
+	if !c.member.on && c.part.InitialLimit != oldPart.InitialLimit {
 		c.state.limit = c.part.bounded(c.part.InitialLimit)
 	}
 	if s.Window != old.Window {
@@ -174,7 +178,7 @@ func (c *Controller) Observe(s Severity) {
 	w.peak = max(w.peak, s)
 	if s == Critical && c.settings.Mode != Off && !w.cutWithin(c.now, c.settings.Window) {
 		w.lastCut, w.everCut = c.now, true
-		c.state.limit = max(c.part.MinLimit, scale(c.state.limit, c.settings.CriticalDecreaseFactor))
+		c.state.limit = min(c.state.limit, max(c.part.MinLimit, scale(c.state.limit, c.settings.CriticalDecreaseFactor)))
 		c.steppedLocked(StepCritical)
 	}
 	c.dispatchLocked() // the lanes' keys have moved with the time

@@ -1,6 +1,10 @@
 package adaptive
 
-import "math/bits"
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+)
 
 // curve is how long requests of a cost take compared with what their cost says. A price has a fixed part and steps, latency
 // has neither: divided by the cost alone, a change in the mix of sizes looks like a change of the upstream, and their
@@ -56,6 +60,59 @@ func (c *curve) add(cost int, latency float64) (expected float64) {
 	return c.shape[k] * float64(cost)
 }
 
+// pool adds a sum of samples of one class to the window's; the result is their expected cost.
+func (c *curve) pool(class int, sum ClassSum) (expected float64) {
+	w := &c.window[class]
+	w.latency, w.cost = w.latency+sum.Latency, w.cost+sum.Cost
+	c.fresh = true
+	return c.shape[class] * sum.Cost
+}
+
+// forget the window's samples.
+func (c *curve) forget() {
+	clear(c.window[:])
+	c.fresh = false
+}
+
+// adopt another curve's shape, and what it is from.
+func (c *curve) adopt(other *curve) { c.shape, c.took, c.cost = other.shape, other.took, other.cost }
+
+// append the sums that the shape is from: the number of classes that have any, then class, latency and cost of each.
+func (c *curve) append(b []byte) []byte {
+	at := len(b)
+	b = append(b, 0)
+	for k := range c.cost {
+		if c.cost[k] > 0 {
+			b = append(b, byte(k))
+			b = binary.BigEndian.AppendUint32(b, math.Float32bits(float32(c.took[k])))
+			b = binary.BigEndian.AppendUint32(b, math.Float32bits(float32(c.cost[k])))
+			b[at]++
+		}
+	}
+	return b
+}
+
+// read what append wrote; the result is what follows.
+func (c *curve) read(b []byte) ([]byte, bool) {
+	const each = 1 + 4 + 4
+	if len(b) < 1 || len(b) < 1+int(b[0])*each {
+		return nil, false
+	}
+	n, b := int(b[0]), b[1:]
+	for range n {
+		k := int(b[0])
+		took, cost := float64(math.Float32frombits(binary.BigEndian.Uint32(b[1:]))), float64(math.Float32frombits(binary.BigEndian.Uint32(b[5:])))
+		if k >= costClasses || !(took >= 0 && cost >= 0) || math.IsInf(took+cost, 0) {
+			return nil, false
+		}
+		c.took[k], c.cost[k], c.shape[k] = took, cost, shapeOf(took, cost)
+		b = b[each:]
+	}
+	return b, true
+}
+
+func shapeOf(took, cost float64) float64 { return max(minShape, (took+shapePrior)/(cost+shapePrior)) }
+
 // learn from the window's samples, and forget them. The result is what averages from before must be multiplied by to mean
 // the same under the new shape.
 func (c *curve) learn() float64 {
@@ -77,11 +134,10 @@ func (c *curve) learn() float64 {
 		c.took[k] = c.took[k]*curveKeep + w.latency/level
 		c.cost[k] = c.cost[k]*curveKeep + w.cost
 		before += c.cost[k] * c.shape[k]
-		c.shape[k] = max(minShape, (c.took[k]+shapePrior)/(c.cost[k]+shapePrior))
+		c.shape[k] = shapeOf(c.took[k], c.cost[k])
 		after += c.cost[k] * c.shape[k]
 	}
-	clear(c.window[:])
-	c.fresh = false
+	c.forget()
 	if after == 0 {
 		return 1
 	}

@@ -17,6 +17,7 @@ type flow struct {
 	base    float64
 	prepaid float64
 	accrued float64
+	spent   float64 // all that was ever used and is in base
 	rate    float64 // what accrued grows by per second
 	since   int64   // accrued is up to here
 
@@ -75,6 +76,7 @@ func (f *flow) finish(p *Permit, now int64) {
 	f.prepaid -= p.estimate
 	f.accrued -= p.used
 	f.base += p.used
+	f.spent += p.used
 	f.rate -= float64(p.cost) * p.perWeight
 }
 

@@ -38,6 +38,19 @@ func (l *lane) at(v *priorityLevel) *flow {
 	return nil
 }
 
+// worked is the work by weight since the lane exists, the cost that runs, and that of those who wait for the limit.
+func (l *lane) worked(now int64) (work, running, waiting float64) {
+	for f := l.flows; f != nil; f = f.next {
+		f.accrue(now)
+		work += f.spent + max(0, f.accrued)
+		running += f.rate * l.weight
+		if f.ranked {
+			waiting += float64(f.cost)
+		}
+	}
+	return work, running, waiting
+}
+
 // prune forgets the flows of levels that are no more.
 func (l *lane) prune(levels []*priorityLevel) {
 	for at := &l.flows; *at != nil; {

@@ -15,6 +15,7 @@ type Registry struct {
 	mu       sync.Mutex // writers
 	settings func(cluster string) Settings
 	maxLanes int
+	onNew    func(cluster string, c *Controller)
 	severity Severity
 	shutdown bool
 }
@@ -30,17 +31,36 @@ func NewRegistry(settings func(cluster string) Settings, maxLanes int) *Registry
 	return r
 }
 
+// OnNew reports every controller that is made from now on. f must not block.
+func (r *Registry) OnNew(f func(cluster string, c *Controller)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.onNew = f
+}
+
+// Controllers are those made so far, by cluster; the map must not be changed.
+func (r *Registry) Controllers() map[string]*Controller { return *r.byCluster.Load() }
+
 // Controller is the cluster's controller. Settings that are not valid, which configuration has refused long before, make
 // one that is off.
 func (r *Registry) Controller(cluster string) *Controller {
 	if c, ok := (*r.byCluster.Load())[cluster]; ok {
 		return c
 	}
+	c, report := r.make(cluster)
+	if report != nil {
+		report(cluster, c)
+	}
+	return c
+}
+
+// make a cluster's controller, unless somebody else just has.
+func (r *Registry) make(cluster string) (_ *Controller, onNew func(string, *Controller)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := *r.byCluster.Load()
 	if c, ok := known[cluster]; ok {
-		return c
+		return c, nil
 	}
 	s := r.settings(cluster)
 	if s.Validate() != nil {
@@ -55,7 +75,7 @@ func (r *Registry) Controller(cluster string) *Controller {
 	grown := maps.Clone(known)
 	grown[cluster] = c
 	r.byCluster.Store(&grown)
-	return c
+	return c, r.onNew
 }
 
 // Configure puts new settings into force for all clusters, or, if those of any cluster known so far are not valid, for

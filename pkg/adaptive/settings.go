@@ -20,6 +20,8 @@ type Settings struct {
 	InitialLimit             int           `yaml:"initialLimit" env:"ADAPTIVE_ADMISSION_INITIAL_LIMIT" min:"1" max:"104249991" doc:"Limit at start; clamped to minLimit and maxLimit."`
 	MaxLimit                 int           `yaml:"maxLimit" env:"ADAPTIVE_ADMISSION_MAX_LIMIT" min:"1" max:"104249991" doc:"The adaptive limit never goes above this cost."`
 	Replicas                 int           `yaml:"replicas" min:"1" max:"1000" doc:"How many sidecars stand before the same upstreams: minLimit, initialLimit and maxLimit are what all of them have together, and each has its part. With share: redis it counts for as long as the store does not answer."`
+	Share                    Sharing       `yaml:"share" enum:"off,redis" doc:"redis: sidecars with the same shareGroup learn one limit and divide it by demand, through leases.store.redis; see docs/replicas.md."`
+	ShareGroup               string        `yaml:"shareGroup" doc:"Name of the group that shares one limit; empty is the route cluster's name."`
 	MaxShare                 float64       `yaml:"maxShare" doc:"Most of the limit that one request takes, in (0,1]; its tenant pays its full cost all the same."`
 	MaxConcurrent            int           `yaml:"maxConcurrent" min:"0" max:"104249991" doc:"Requests of the cluster that run at once at most, whatever they cost; more of them wait in their lanes. As with the limits, each of several replicas has its part. 0: only the limit counts."`
 	TenantMaxConcurrent      int           `yaml:"tenantMaxConcurrent" min:"0" max:"104249991" doc:"The same for each tenant; tenant.maxConcurrent has those of single tenants."`
@@ -66,6 +68,15 @@ func (s Settings) concurrent(n int) int {
 // bounded is a limit brought within its bounds.
 func (s Settings) bounded(limit int) int { return min(max(limit, s.MinLimit), s.MaxLimit) }
 
+// Sharing is how several sidecars come to one limit.
+type Sharing string
+
+// The ways to share a limit.
+const (
+	ShareOff   Sharing = "off"
+	ShareRedis Sharing = "redis"
+)
+
 // FirstToken is how a cluster is to see first tokens.
 type FirstToken string
 
@@ -91,7 +102,7 @@ func (s Settings) Witnessed() bool {
 // DefaultSettings are the documented defaults.
 func DefaultSettings() Settings {
 	return Settings{
-		Mode: Shadow, MinLimit: 8, InitialLimit: 64, MaxLimit: 1000, Replicas: 1, MaxShare: 0.25, MaxQueueCount: 128, MaxQueueCost: 2000,
+		Mode: Shadow, MinLimit: 8, InitialLimit: 64, MaxLimit: 1000, Replicas: 1, Share: ShareOff, MaxShare: 0.25, MaxQueueCount: 128, MaxQueueCost: 2000,
 		MaxWait: 5 * time.Second, Window: time.Second, DecreaseFactor: 0.8, CriticalDecreaseFactor: 0.5,
 		IncreaseStep: 1, MaxIncreasePerWindow: 100, ShortAlpha: 0.5, LongAlpha: 0.1,
 		UtilizationHigh: 0.7, UtilizationLow: 0.3, LatencyGradientThreshold: 0.25, GenerationCost: 1, ContextQuantum: 2048,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -37,6 +38,9 @@ func (s Settings) Validate() error {
 	quantity("maxLimit", s.MaxLimit)
 	check(s.MinLimit <= s.MaxLimit, "minLimit", "at most maxLimit", fmt.Sprintf("%d > %d", s.MinLimit, s.MaxLimit))
 	check(s.Replicas >= 1 && s.Replicas <= 1000, "replicas", "in 1..1000", s.Replicas)
+	check(s.Share == ShareOff || s.Share == ShareRedis, "share", "off or redis", fmt.Sprintf("%q", s.Share))
+	check(len(s.ShareGroup) <= 128 && !strings.ContainsFunc(s.ShareGroup, func(c rune) bool { return c <= ' ' || c > '~' || c == '{' || c == '}' }),
+		"shareGroup", "empty, or at most 128 visible ASCII characters without braces", fmt.Sprintf("%.140q", s.ShareGroup))
 	halfOpenUnit("maxShare", s.MaxShare)
 	names := make(map[string]bool, len(s.Levels))
 	for i, l := range s.Levels {

@@ -86,12 +86,17 @@ func (c *Controller) rollLocked(now int64) {
 	length := int64(c.settings.Window)
 	w := &c.window
 	end := w.end
+	if c.member.inForce(now) { // the window ends with the report
+		w.end = now + length
+		return
+	}
 	c.accrueLocked(end)
+	settings := c.aloneLocked()
 	before := c.state.limit
 	var reason StepReason
 	e := w.evidence(c.starvedLocked(), c.settings.Window)
 	e.others = c.othersLocked()
-	c.state, reason = step(c.part, c.state, e)
+	c.state, reason = step(settings, c.state, e)
 	for i := range c.curves {
 		c.state.rescale(population(i), c.curves[i].learn())
 	}
@@ -107,7 +112,7 @@ func (c *Controller) rollLocked(now int64) {
 	}
 	w.next(end + length)
 	if quiet := (now - end) / length; quiet > 0 {
-		c.quietLocked(quiet)
+		c.quietLocked(settings, quiet)
 	}
 	if c.state.limit > before {
 		c.dispatchLocked()
@@ -115,7 +120,7 @@ func (c *Controller) rollLocked(now int64) {
 }
 
 // quietLocked accounts for windows in which nothing happened. Their evidence is all alike, so that n steps are one.
-func (c *Controller) quietLocked(n int64) {
+func (c *Controller) quietLocked(s Settings, n int64) {
 	w := &c.window
 	c.accrueLocked(w.end + (n-1)*int64(c.settings.Window))
 	w.utilization = w.busy / w.capacity
@@ -124,9 +129,9 @@ func (c *Controller) quietLocked(n int64) {
 			c.state.latency[i].short = c.state.latency[i].long
 		}
 	}
-	if w.utilization <= c.settings.UtilizationLow && !c.starvedLocked() && !w.strained(c.now) && c.state.limit < c.part.InitialLimit {
+	if w.utilization <= c.settings.UtilizationLow && !c.starvedLocked() && !w.strained(c.now) && c.state.limit < s.InitialLimit {
 		rise := n * int64(c.settings.recovery())
-		c.state.limit = int(min(int64(c.part.InitialLimit), int64(c.state.limit)+rise))
+		c.state.limit = int(min(int64(s.InitialLimit), int64(c.state.limit)+rise))
 		c.steppedLocked(StepRecover)
 	}
 	w.next(w.end + n*int64(c.settings.Window))

@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/lease"
+	"github.com/headgate/headgate/pkg/share"
 	"github.com/headgate/headgate/pkg/telemetry"
 )
 
@@ -20,6 +21,7 @@ type Health struct {
 	Exchanges         Exchanges                    `json:"exchanges"`
 	ChatAdmission     budget.Snapshot              `json:"chatAdmission"`
 	AdaptiveAdmission map[string]adaptive.Snapshot `json:"adaptiveAdmission"` // by route cluster
+	Sharing           map[string]share.Status      `json:"sharing,omitempty"` // by route cluster, of those that share their limit
 	Leases            *Leases                      `json:"leases,omitempty"`
 	Traffic           Traffic                      `json:"traffic"`
 	RecentRefusals    []telemetry.Refusal          `json:"recentRefusals"` // the newest first

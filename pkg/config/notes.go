@@ -17,6 +17,7 @@ func (c *Config) remark(r *report) {
 	c.remarkListen(r)
 	c.remarkBytes(r)
 	c.remarkLanes(r)
+	c.remarkSharing(r)
 	c.remarkSources(r)
 	c.remarkPriority(r)
 	c.remarkLeases(r)
@@ -67,6 +68,24 @@ func (c *Config) remarkLanes(r *report) {
 		if cost := shortChat(); lanes.MaxLimit < cost {
 			r.note("%s.maxLimit %v is below the cost of the shortest chat request, %d: each is refused with admission_oversized", join("clusters", name)+".lanes", lanes.MaxLimit, cost)
 		}
+	}
+}
+
+// remarkSharing finds limits that are shared with less than replicas could have in common.
+func (c *Config) remarkSharing(r *report) {
+	for _, name := range c.clusterNames() {
+		lanes := c.Clusters[name].Lanes
+		if lanes.Share != adaptive.ShareRedis || lanes.Mode == adaptive.Off {
+			continue
+		}
+		path := join("clusters", name) + ".lanes"
+		if lanes.Replicas == 1 {
+			r.note("%s.share: redis without replicas: n, as many as there will be: a sidecar that has not reached the store yet takes the whole of initialLimit", path)
+		}
+		if c.Fanout.Secret == "" && c.Fanout.SecretFile == "" && len(c.Tenant.Sources) > 0 {
+			r.note("%s.share: redis without fanout.secret or fanout.secretFile: lanes have another name on each replica, and a tenant gets a share on each", path)
+		}
+		return
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/pkg/adaptive"
 	"github.com/headgate/headgate/pkg/budget"
 )
 
@@ -141,6 +142,9 @@ func (c *Config) checkClusters(r *report) {
 		own.faults, own.origins = slices.Clone(r.faults), r.origins
 		known := len(own.faults)
 		own.addAll(join(path, "lanes"), cluster.Lanes.Validate())
+		if cluster.Lanes.Share == adaptive.ShareRedis && len(c.Leases.Store.Redis.Addrs) == 0 {
+			own.add(join(path, "lanes")+".share", "redis needs leases.store.redis.addrs: replicas meet there")
+		}
 		own.addAll(join(path, "lease"), cluster.Lease.Validate(join(path, "lease"), c.Leases.Pools))
 		for _, f := range own.faults[known:] {
 			text := strings.TrimPrefix(f.Path, path) + f.Message

@@ -31,7 +31,7 @@ func openStore(s StoreSettings, out observedLog) (*store, error) {
 	if len(s.Redis.Addrs) == 0 {
 		return openEmbedded(s, sc, out)
 	}
-	client, err := newClient(s.Redis)
+	client, err := NewRedisClient(s.Redis)
 	if err != nil {
 		return nil, fmt.Errorf("leases.store.redis: %w", err)
 	}
@@ -40,8 +40,8 @@ func openStore(s StoreSettings, out observedLog) (*store, error) {
 	return st, nil
 }
 
-// newClient makes the client of a real Redis.
-func newClient(s RedisSettings) (redis.UniversalClient, error) {
+// NewRedisClient makes the client of a real Redis. It does not connect; unreadable files are errors.
+func NewRedisClient(s RedisSettings) (redis.UniversalClient, error) {
 	o, err := clientOptions(s)
 	if err != nil {
 		return nil, err

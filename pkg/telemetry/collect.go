@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/pkg/budget/memory"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/lease"
+	"github.com/headgate/headgate/pkg/share"
 )
 
 // Label keys that more than one instrument has.
@@ -34,7 +35,8 @@ type Sources struct {
 	Streams     func() int64
 	Config      func() config.ReloadStatus
 	Leases      func() lease.State
-	Connections func() map[string]int // configured connections by lease pool
+	Sharing     func() map[string]share.Status // by route cluster
+	Connections func() map[string]int          // configured connections by lease pool
 }
 
 // Observe sets what the gauges are read from. Until it is called they are absent.
@@ -60,6 +62,11 @@ func (m *Metrics) collect(_ context.Context, o metric.Observer) error {
 	if s.Lanes != nil {
 		for cluster, snapshot := range s.Lanes() {
 			m.collectLanes(o, cluster, snapshot)
+		}
+	}
+	if s.Sharing != nil {
+		for cluster, status := range s.Sharing() {
+			m.collectSharing(o, cluster, status)
 		}
 	}
 	if s.Config != nil {
@@ -160,6 +167,15 @@ func (m *Metrics) collectLanes(o metric.Observer, cluster string, s adaptive.Sna
 		o.ObserveInt64(m.lane.probes, s.VirtualFanoutProbed-s.VirtualFanoutSkipped, m.outcomes.get(values{cluster, "admit"}).observe...)
 		o.ObserveInt64(m.lane.probes, s.VirtualFanoutSkipped, m.outcomes.get(values{cluster, "skip"}).observe...)
 	}
+}
+
+func (m *Metrics) collectSharing(o metric.Observer, cluster string, s share.Status) {
+	labels := m.clusters.get(values{cluster}).observe
+	o.ObserveInt64(m.share.limit, int64(s.Limit), labels...)
+	o.ObserveInt64(m.share.part, int64(s.Share), labels...)
+	o.ObserveInt64(m.share.members, int64(s.Members), labels...)
+	o.ObserveInt64(m.share.stale, oneIf(s.Stale), labels...)
+	o.ObserveInt64(m.share.failures, s.Failures, labels...)
 }
 
 func (m *Metrics) collectConfig(o metric.Observer, s config.ReloadStatus) {

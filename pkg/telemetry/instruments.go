@@ -15,6 +15,7 @@ type instruments struct {
 	exchange exchangeInstruments
 	budget   budgetInstruments
 	lane     laneInstruments
+	share    shareInstruments
 	lease    leaseInstruments
 	config   configInstruments
 }
@@ -29,6 +30,11 @@ type budgetInstruments struct {
 	used, limit, ceiling, heavy, waiting, waitingBytes, severity metric.Int64ObservableGauge
 	memory, stall                                                metric.Float64ObservableGauge
 	oom                                                          metric.Int64ObservableCounter
+}
+
+type shareInstruments struct {
+	limit, part, members, stale metric.Int64ObservableGauge
+	failures                    metric.Int64ObservableCounter
 }
 
 type laneInstruments struct {
@@ -96,6 +102,13 @@ func declare(meter metric.Meter) (*instruments, []metric.Observable, error) {
 			steps:         d.counter("headgate.lane.limit.steps", "{step}", "Windows closed, by route cluster and what the adaptation did."),
 			shadow:        d.counter("headgate.lane.shadow.decisions", "{decision}", "What shadow mode would have decided, by route cluster and outcome."),
 			probes:        d.counter("headgate.lane.probes", "{target}", "Targets of fan-out probes, by route cluster and answer."),
+		},
+		share: shareInstruments{
+			limit:    d.gauge("headgate.share.limit", "{cost}", "The limit of all members of the group together, in cost units, by route cluster; of those that share it."),
+			part:     d.gauge("headgate.share.part", "{cost}", "The part of the group's limit that this sidecar was last given, by route cluster."),
+			members:  d.gauge("headgate.share.members", "{member}", "Members of the group as last seen, this sidecar included, by route cluster."),
+			stale:    d.gauge("headgate.share.stale", "", "1 while the store has not answered for three windows, so that this sidecar's limit is its own to say; by route cluster."),
+			failures: d.counter("headgate.share.failures", "{exchange}", "Exchanges with the store without an answer, by route cluster."),
 		},
 		lease: leaseInstruments{
 			answers:     d.counter("headgate.lease.answers", "{answer}", "Lease actions and checks, by pool, action and outcome."),

@@ -101,6 +101,14 @@
   }
   const minutes = () => duration(Math.round(past.every * past.points));
 
+  // What a cluster that shares its limit knows of its group.
+  function shared(g) {
+    if (!g) { return []; }
+    const others = (g.parts || []).map((p) => p.share).join(", ");
+    return [term("Shared limit", field("shareLimit", g.limit, g.stale ? "alone: the store does not answer" :
+      whole.format(g.limit) + " of " + g.members + " members; " + whole.format(g.share) + " here" + (others ? ", " + others + " elsewhere" : "")))];
+  }
+
   function card(name, s) {
     const points = past.clusters[name] || [];
     const of = (key) => points.map((p) => p[key]);
@@ -118,6 +126,7 @@
       term("Queued cost", field("queuedCost", queuedCost)),
       term("Queued", field("queuedCount", queuedCount)),
       term("Lanes", field("laneCount", s.laneCount)),
+      ...shared((health.sharing || {})[name]),
       term("Refused by lanes", field("rejectedCount", s.rejectedCount)),
       term("First token seen in", field("signal", s.signal, s.signal ? s.signal + (s.headersAtOnce ? ", which come at once: says nothing" : "") : "no response yet")),
       term("Last step", field("lastReason", s.lastReason, s.lastReason || "none"))));
