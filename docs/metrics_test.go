@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/extproc"
 	"github.com/headgate/headgate/pkg/lease"
+	"github.com/headgate/headgate/pkg/share"
 	"github.com/headgate/headgate/pkg/telemetry"
 )
 
@@ -64,6 +65,7 @@ func scrape(t *testing.T) string {
 			return lease.State{Pools: map[string]lease.PoolState{"chat": {Breaker: "closed"}}}
 		},
 		Connections: func() map[string]int { return map[string]int{"chat": 1} },
+		Sharing:     func() map[string]share.Status { return map[string]share.Status{"chat": {Members: 2}} },
 	})
 	for _, reason := range []string{"admitted", "queue_timeout"} {
 		m.Decided(context.Background(), extproc.Decision{Cluster: "chat", Reason: reason, ByteWait: time.Second, LaneWait: time.Second, Idled: true})
