@@ -91,17 +91,3 @@ func (m *Memory) Leave(_ context.Context, group, member string) error {
 	}
 	return nil
 }
-
-// Claims sums the claims of a group's members that are not gone.
-func (m *Memory) Claims(group string, window time.Duration) (sum int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if g := m.groups[group]; g != nil {
-		for _, o := range g.members {
-			if m.now()-o.at <= validWindows*window.Milliseconds() {
-				sum += o.claim
-			}
-		}
-	}
-	return sum
-}
