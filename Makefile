@@ -120,6 +120,10 @@ test-cluster: cluster ## Apply every overlay in that node and send requests thro
 sim: ## Simulate tenants and upstreams in virtual time: one table, and build/sim.json
 	cd test/bench && $(GO) test -tags sim -count=1 -timeout 60m -run TestSim ./sim -v -out ../../../$(BUILD)/sim.json
 
+.PHONY: sim-replicas
+sim-replicas: ## Simulate several sidecars before one upstream: one table
+	cd test/bench && $(GO) test -tags sim -count=1 -timeout 60m -run TestReplicas ./sim -v
+
 .PHONY: sim-ablate
 sim-ablate: ## Print the simulation's rows with one part of the lanes switched off at a time
 	cd test/bench && $(GO) test -tags sim -count=1 -timeout 60m -run TestAblate ./sim -v

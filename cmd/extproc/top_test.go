@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/pkg/budget"
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/lease"
+	"github.com/headgate/headgate/pkg/share"
 	"github.com/headgate/headgate/pkg/telemetry"
 )
 
@@ -30,6 +31,10 @@ func someHealth() admin.Health {
 			"chat": {Mode: adaptive.Enforce, CurrentLimit: 64, ActiveCost: 60, ActiveCount: 6, Utilization: .94, LaneQueuedCost: 31, LaneQueuedCount: 3,
 				LaneCount: 5, RejectedCount: 4, LastReason: "steady", Signal: adaptive.FromHeaders, HeadersAtOnce: true, LaneTenants: []adaptive.LaneTenant{{ID: "lane_0123456789abcdef", QueuedCount: 3, QueuedCost: 31}}},
 			"evil\x1b[2J": {Mode: adaptive.Off},
+		},
+		Sharing: map[string]share.Status{
+			"chat":  {Group: "engine", Members: 3, Limit: 93, Share: 41, AgeMS: 400, Parts: []share.Part{{Member: "b", Share: 31}, {Member: "c", Share: 21}}},
+			"alone": {Group: "alone", Members: 1, Limit: 64, Share: 32, AgeMS: 9500, Stale: true},
 		},
 		Leases: &admin.Leases{Store: "embedded", Pools: map[string]admin.Pool{
 			"accounts": {PoolState: lease.PoolState{Status: "ok", Breaker: "closed"}, Pool: telemetry.Pool{Active: 2, Cooldown: 1}, Connections: 4},
@@ -71,6 +76,8 @@ func TestTopOnceIsForScripts(t *testing.T) {
 		"accounts               ok      closed   4            2       1",
 		"03:04:05    chat     queue_timeout  _default  5.0 MiB  2000 ms  0af7651916cd43dd8448eb211c80319c",
 		"evil?[2J",
+		"chat             engine  ok     3        93     41        31 21   0.4 s",
+		"alone            alone   alone  1        64     32        -       9.5 s",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

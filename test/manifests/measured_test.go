@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/pkg/config"
 	"github.com/headgate/headgate/pkg/extproc"
 	"github.com/headgate/headgate/pkg/lease"
+	"github.com/headgate/headgate/pkg/share"
 	"github.com/headgate/headgate/pkg/telemetry"
 )
 
@@ -45,6 +46,7 @@ func measured(t *testing.T) http.Handler {
 		Config:      func() config.ReloadStatus { return config.ReloadStatus{Hash: "abc", At: time.Unix(1, 0)} },
 		Leases:      func() lease.State { return lease.State{Pools: map[string]lease.PoolState{"pool": {Breaker: "open"}}} },
 		Connections: func() map[string]int { return map[string]int{"pool": 2} },
+		Sharing:     func() map[string]share.Status { return map[string]share.Status{"chat": {Members: 2}} },
 	})
 	return m.Handler()
 }

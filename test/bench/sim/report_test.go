@@ -100,7 +100,20 @@ func TestSim(t *testing.T) {
 	for _, row := range sim.Rows() {
 		r.add(row.Goals(bench)...)
 	}
+	replicas := &sim.Replicas{Run: r.run, Seeds: judgingSeeds}
+	r.add(replicas.Static()...)
+	r.add(replicas.Shared(2, 4, 8)...)
+	r.add(replicas.Disturbed()...)
 	r.finish()
+}
+
+// TestReplicas is the part about several sidecars alone.
+func TestReplicas(t *testing.T) {
+	r := &report{t: t}
+	replicas := &sim.Replicas{Run: r.run, Seeds: judgingSeeds[:1]}
+	r.add(replicas.Static()...)
+	r.add(replicas.Shared(2, 4, 8)...)
+	r.add(replicas.Disturbed()...)
 }
 
 // figures beyond the goals: capacities far from the initial limit, more tenants than the limit has room for, bursts. None of
