@@ -77,7 +77,7 @@ func (c *RedisCluster) AddReplica(ctx context.Context, primary *Redis) (*Redis, 
 		if infoErr == nil && strings.Contains(info, "master_link_status:up") {
 			return r, nil
 		}
-		if !rest(ctx, 50*time.Millisecond) {
+		if !pause(ctx, 50*time.Millisecond) {
 			err = ctx.Err()
 		}
 	}
@@ -94,7 +94,7 @@ func (c *RedisCluster) known(ctx context.Context) error {
 				strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(nodes))) {
 				break
 			}
-			if !rest(ctx, 50*time.Millisecond) {
+			if !pause(ctx, 50*time.Millisecond) {
 				return fmt.Errorf("node %s does not know the cluster: %s (%w)", r.Addr, info, ctx.Err())
 			}
 		}

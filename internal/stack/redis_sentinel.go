@@ -49,18 +49,18 @@ func (g *SentinelGroup) start(ctx context.Context, replicas, sentinels int, o Re
 		}
 		g.Sentinels = append(g.Sentinels, s)
 	}
-	return g.settle(ctx, replicas, sentinels)
+	return g.awaitMembers(ctx, replicas, sentinels)
 }
 
-// settle waits until every sentinel knows the replicas and the other sentinels: before, no failover succeeds.
-func (g *SentinelGroup) settle(ctx context.Context, replicas, sentinels int) error {
+// awaitMembers waits until every sentinel knows the replicas and the other sentinels: before, no failover succeeds.
+func (g *SentinelGroup) awaitMembers(ctx context.Context, replicas, sentinels int) error {
 	for _, s := range g.Sentinels {
 		for {
 			info, err := s.Client().Do(ctx, "SENTINEL", "MASTER", g.Name).Slice()
 			if err == nil && pairs(info)["num-slaves"] == fmt.Sprint(replicas) && pairs(info)["num-other-sentinels"] == fmt.Sprint(sentinels-1) {
 				break
 			}
-			if !rest(ctx, 50*time.Millisecond) {
+			if !pause(ctx, 50*time.Millisecond) {
 				return fmt.Errorf("sentinel %s does not know its group: %v (%w)", s.Addr, pairs(info), ctx.Err())
 			}
 		}
@@ -81,7 +81,7 @@ func (g *SentinelGroup) Addrs() []string {
 func (g *SentinelGroup) Primary(ctx context.Context) (*Redis, error) {
 	at, err := g.Sentinels[0].Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name).StringSlice()
 	if err != nil || len(at) != 2 {
-		return nil, fmt.Errorf("ask for the primary: %v %w", at, err)
+		return nil, fmt.Errorf("query the primary: %v %w", at, err)
 	}
 	for _, n := range g.Nodes {
 		if n.Addr == net.JoinHostPort(at[0], at[1]) {
@@ -107,8 +107,8 @@ func pairs(list []any) map[string]string {
 	return m
 }
 
-// rest waits and says whether ctx is still alive.
-func rest(ctx context.Context, d time.Duration) bool {
+// pause waits for d and reports whether ctx is still alive.
+func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false

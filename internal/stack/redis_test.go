@@ -57,7 +57,7 @@ func TestSentinelGroupFailsOver(t *testing.T) {
 		if err == nil && after != before {
 			return
 		}
-		if !rest(ctx, 100*time.Millisecond) {
+		if !pause(ctx, 100*time.Millisecond) {
 			t.Fatalf("no failover away from %s: %v", before.Addr, err)
 		}
 	}
