@@ -117,7 +117,7 @@ its file does not fail the probe: the running sidecar keeps the configuration it
 				return err
 			}
 			if cfg.Listen.Admin == "" {
-				return errors.New("listen.admin is empty: there is nothing to ask")
+				return errors.New("listen.admin is empty: the sidecar has no admin port")
 			}
 			return printHealth(c, "http://"+cfg.Listen.Admin+path, timeout)
 		},

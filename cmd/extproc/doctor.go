@@ -60,7 +60,7 @@ func readConfigDump(adminAddr, file string) ([]byte, error) {
 	url := "http://" + strings.TrimPrefix(adminAddr, "http://") + "/config_dump"
 	answer, err := client.Get(url)
 	if err != nil {
-		return nil, fmt.Errorf("ask Envoy for its configuration: %w", err)
+		return nil, fmt.Errorf("get the configuration of Envoy: %w", err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, mostDump))

@@ -33,7 +33,7 @@ The tenants in telemetry.tenantNames are shown by their own names.`,
 					return err
 				}
 				if at = cfg.Listen.Admin; at == "" {
-					return errors.New("listen.admin is empty: there is nothing to ask")
+					return errors.New("listen.admin is empty: the sidecar has no admin port")
 				}
 			}
 			return printLane(c, at, args[0])

@@ -161,7 +161,7 @@ func (c *leasesClient) call(ctx context.Context, method, query string, body []by
 		listen.AdminTokenFile = cmp.Or(listen.AdminTokenFile, cfg.Listen.AdminTokenFile)
 	}
 	if listen.Admin == "" {
-		return nil, errors.New("listen.admin is empty: there is nothing to ask")
+		return nil, errors.New("listen.admin is empty: the sidecar has no admin port")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

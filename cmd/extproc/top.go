@@ -41,7 +41,7 @@ func newTopCommand(configPath *string) *cobra.Command {
 		Use:   "top",
 		Short: "Show what a running sidecar does, in the terminal",
 		Long: `Shows what the status page shows: the byte budget, pressure, route clusters, lanes with waiters, lease pools and the
-last refusals. It asks the admin address of the configuration, or the one given, again and again until it is interrupted.`,
+last refusals. It queries the admin address of the configuration, or the one given, until it is interrupted.`,
 		Example: `  extproc top
   extproc top --address 127.0.0.1:9003 --every 5s
   extproc top --once | grep queue_timeout`,
@@ -55,7 +55,7 @@ last refusals. It asks the admin address of the configuration, or the one given,
 				address = cfg.Listen.Admin
 			}
 			if address == "" {
-				return errors.New("listen.admin is empty: there is nothing to ask")
+				return errors.New("listen.admin is empty: the sidecar has no admin port")
 			}
 			if every <= 0 {
 				return fmt.Errorf("--every is %v, want more than nothing", every)
@@ -64,7 +64,7 @@ last refusals. It asks the admin address of the configuration, or the one given,
 		},
 	}
 	command.Flags().BoolVar(&once, "once", false, "print once, without control characters")
-	command.Flags().DurationVar(&every, "every", time.Second, "how often to ask")
+	command.Flags().DurationVar(&every, "every", time.Second, "interval between updates")
 	command.Flags().StringVar(&address, "address", "", "the admin address, host:port (default: listen.admin of the configuration)")
 	return command
 }
@@ -127,7 +127,7 @@ func fetchHealth(ctx context.Context, url string, timeout time.Duration) (admin.
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return h, fmt.Errorf("ask the sidecar: status %d", response.StatusCode)
+		return h, fmt.Errorf("query the sidecar: status %d", response.StatusCode)
 	}
 	if err := json.NewDecoder(response.Body).Decode(&h); err != nil {
 		return h, fmt.Errorf("read the sidecar's answer: %w", err)

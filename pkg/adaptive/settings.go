@@ -38,7 +38,7 @@ type Settings struct {
 	UtilizationHigh          float64       `yaml:"utilizationHigh" min:"0" max:"1" doc:"Utilisation from which the limit may grow."`
 	UtilizationLow           float64       `yaml:"utilizationLow" min:"0" max:"1" doc:"Utilisation at or under which stale latency evidence expires."`
 	LatencyGradientThreshold float64       `yaml:"latencyGradientThreshold" doc:"Relative rise of short over long latency that begins a trial of a lower limit; in (0,1]."`
-	VirtualLanes             bool          `yaml:"virtualLanes" env:"OMNIROUTE_CHAT_VIRTUAL_LANES" doc:"A queue per tenant, shared fairly by settled work."`
+	VirtualLanes             bool          `yaml:"virtualLanes" env:"OMNIROUTE_CHAT_VIRTUAL_LANES" doc:"A queue per tenant, shared fairly by the work done."`
 	GenerationCost           int           `yaml:"generationCost" min:"0" max:"1000" doc:"Cost a request keeps from its first response byte to its end."`
 	ContextQuantum           int           `yaml:"contextQuantum" min:"0" max:"104249991" doc:"Tokens of the prompt for which a request keeps one unit of cost more while its response is generated: its context takes memory and bandwidth of the upstream until the end. 0: none."`
 	FirstToken               FirstToken    `yaml:"firstToken" enum:"auto,witness,headers,body" doc:"Where the first token of a response is seen: witness is a second filter for the first byte of the response body, body has Envoy send all of the body, headers takes the response headers for it. auto is witness in enforce, headers otherwise. The Envoy configuration must match."`
