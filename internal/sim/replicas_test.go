@@ -19,7 +19,8 @@ func TestReplicasEachWithItsPart(t *testing.T) {
 }
 
 // Replicas that share one limit serve quiet tenants alike, and together never take much more than before when the store is away.
-// The other goals are printed, met or missed: several are missed with uneven traffic. The whole table is behind `make sim-replicas`.
+// The other goals are printed, met or missed: docs/replicas.md says which are missed. The whole table
+// is behind `make sim-replicas`.
 func TestReplicasShare(t *testing.T) {
 	t.Parallel()
 	b := &Replicas{Run: bubble(t), Seeds: []uint64{1}, Brief: true}
