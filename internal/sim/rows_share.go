@@ -42,7 +42,7 @@ func (b *Replicas) Shared(sizes ...int) (goals []Goal) {
 	return goals
 }
 
-// outcome is means over seeds.
+// outcome is means over seeds; single seeds differ much before an engine.
 type outcome struct{ limit, good, jain, worst float64 }
 
 // shared judges quiet tenants by the share of their requests that is served: they ask for less than their share of the limit.
