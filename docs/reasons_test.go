@@ -131,7 +131,7 @@ func (m mentions) of(names []string) (found []site) {
 	return slices.Compact(found)
 }
 
-// onePerFolder keeps the first function of each folder: enough to begin with.
+// onePerFolder keeps the first function of each folder, so that rows stay short.
 func onePerFolder(all []site) []site {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(all), func(s site) bool {
