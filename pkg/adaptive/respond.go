@@ -79,6 +79,8 @@ func (p *Permit) Respond(r Response) {
 	case r.Unsampled:
 		p.unsampled = true
 		c.expectLocked(p)
+	default:
+		c.stopExpectingLocked(p) // a response taken for a whole answer streams, so that its first token will be seen
 	}
 	c.dispatchLocked()
 }

@@ -66,6 +66,28 @@ func TestAFirstTokenIsExpectedInTheFirstWindow(t *testing.T) {
 	})
 }
 
+// A request that does not ask for a stream and is answered with one pays its prompt's price until its first token is seen,
+// however long that takes, where a witness sees it.
+func TestAStreamThatWasNotAskedForPaysUntilItsFirstTokenIsSeen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, limited(20, 4, 40))
+		r.one(12, 500*time.Millisecond, OK) // a stream
+		p := new(Permit)
+		if got := r.c.Acquire(p, Request{Lane: "t", Cost: 12, Class: Whole, Forward: true}); got != Admitted {
+			t.Fatalf("answer %d", got)
+		}
+		time.Sleep(100 * time.Millisecond)
+		p.Respond(Response{Class: Stream, Signal: FromWitness})
+		time.Sleep(time.Minute)
+		r.numbers("a minute after its headers", map[string]any{"activeCost": 12})
+		p.FirstToken()
+		r.numbers("at its first token", map[string]any{"activeCost": 1})
+		done(p)
+		r.empty()
+	})
+}
+
 // Retry-After from one lane is that lane's; from a second one within that time it holds everybody, no longer than the longest wait.
 func TestRetryAfterFromSeveralLanesHoldsDispatch(t *testing.T) {
 	t.Parallel()
