@@ -64,16 +64,17 @@ func (c bareCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	for _, buffer := range data {
-		if found := phaseIn(buffer.ReadOnlyData()); found != 0 {
-			*p = found
-			return nil
-		}
+	var head [maxBefore]byte // a message may lie in several buffers, and be divided anywhere
+	if *p = phaseIn(head[:data.CopyTo(head[:])]); *p == 0 {
+		return status.Error(codes.InvalidArgument, "the message is no part of an exchange")
 	}
-	return status.Error(codes.InvalidArgument, "the message is no part of an exchange")
+	return nil
 }
 
-// phaseIn finds the field of the oneof, 0 where it is not in the bytes. Only a body is ever longer than a buffer.
+// maxBefore is how far into a message the oneof begins at the most: what may come before it are attributes and the announcement.
+const maxBefore = 1 << 10
+
+// phaseIn finds the field of the oneof, 0 where it does not begin in the bytes.
 func phaseIn(message []byte) phase {
 	for len(message) > 0 {
 		field, kind, n := protowire.ConsumeTag(message)

@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 func TestAnswersAreOfTheKindOfTheirMessages(t *testing.T) {
@@ -70,5 +73,27 @@ func TestTheBareServerKnowsEachMessage(t *testing.T) {
 	}
 	if got := phaseIn(head); got != 0 {
 		t.Errorf("a message without a part of the exchange: got phase %d, want 0", got)
+	}
+}
+
+// TestBareReadsMessagesInPieces: gRPC hands a message over in the buffers that it was received into, which end anywhere.
+func TestBareReadsMessagesInPieces(t *testing.T) {
+	t.Parallel()
+	message, err := proto.Marshal(&extproc.ProcessingRequest{
+		Attributes: map[string]*structpb.Struct{"envoy.filters.http.ext_proc": {Fields: map[string]*structpb.Value{
+			"xds.cluster_name": structpb.NewStringValue("chat")}}},
+		ProtocolConfig: &extproc.ProtocolConfiguration{SendBodyWithoutWaitingForHeaderResponse: true},
+		Request:        &extproc.ProcessingRequest_RequestBody{RequestBody: &extproc.HttpBody{Body: make([]byte, 3000)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requestBody = 4
+	for at := range message {
+		var got phase
+		data := mem.BufferSlice{mem.SliceBuffer(message[:at]), mem.SliceBuffer(message[at:])}
+		if err := newBareCodec().Unmarshal(data, &got); err != nil || got != requestBody {
+			t.Fatalf("divided at %d of %d: field %d, %v; want %d", at, len(message), got, err, requestBody)
+		}
 	}
 }
